@@ -132,7 +132,7 @@ describe("frames", () => {
       for await (const frame of readFrames(source(upTo))) got.push(frame);
       return got;
     };
-    expect(await collect(all.length)).toEqual([{ type: "signal", signal: "TERM" }]);
-    expect(collect(all.length - 1)).rejects.toMatchObject({ code: "bad-frame" });
+    await expect(await collect(all.length)).toEqual([{ type: "signal", signal: "TERM" }]);
+    await expect(collect(all.length - 1)).rejects.toMatchObject({ code: "bad-frame" });
   });
 });
