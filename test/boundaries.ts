@@ -29,6 +29,8 @@ const ONLY_IN: readonly { readonly packages: readonly string[]; readonly folder:
 ];
 
 const PURE_PARTS = ["kit", "contract"];
+// Reads the TOML file that manager and agent share the rules of; tests give it a reader of their own.
+const MAY_READ = ["src/kit/config.ts"];
 const IO_MODULES = [
   "fs",
   "net",
@@ -112,7 +114,7 @@ function readPackages(root: string): Packages {
 
 function checkBuiltin(file: SourceFile, specifier: string): string | undefined {
   const name = specifier.replace(/^node:/, "").split("/")[0] ?? "";
-  if (!PURE_PARTS.includes(file.part) || isTest(file.path)) return undefined;
+  if (!PURE_PARTS.includes(file.part) || isTest(file.path) || MAY_READ.includes(file.path)) return undefined;
   if (!IO_MODULES.includes(name) && !specifier.startsWith("bun:")) return undefined;
   return `${file.part} does no input or output`;
 }

@@ -1,0 +1,99 @@
+/**
+ * What the shell scripts here cannot do by themselves: JSON, the engine's socket, HTTPS. Run by the pinned Bun of
+ * a checkout or by the berth executable itself (BUN_BE_BUN=1), so it imports nothing that has to be installed.
+ */
+import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+
+const SOCKET = process.env.BERTH_ENGINE_SOCKET ?? "/var/run/docker.sock";
+
+type Json = { readonly [key: string]: unknown };
+
+function isObject(value: unknown): value is Json {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+async function engine(path: string): Promise<unknown> {
+  const response = await fetch(`http://engine${path}`, { unix: SOCKET, signal: AbortSignal.timeout(10_000) });
+  if (!response.ok) throw new Error(`the engine answers ${response.status} to ${path}`);
+  return response.json();
+}
+
+/** The engine's configuration with live-restore on and everything else as it was. Throws on what is no JSON object. */
+export function withLiveRestore(text: string): string {
+  const before: unknown = text.trim() === "" ? {} : JSON.parse(text);
+  if (!isObject(before)) throw new Error("it does not hold a JSON object");
+  return `${JSON.stringify({ ...before, "live-restore": true }, null, 2)}\n`;
+}
+
+function mergeLiveRestore(file: string): void {
+  const text = existsSync(file) ? readFileSync(file, "utf8") : "";
+  const mode = existsSync(file) ? statSync(file).mode & 0o777 : 0o644;
+  const draft = `${file}.berth-${process.pid}`;
+  writeFileSync(draft, withLiveRestore(text), { mode });
+  renameSync(draft, file);
+}
+
+/** Facts for the shell, one `name=value` a line. */
+async function engineFacts(): Promise<void> {
+  const info = await engine("/info");
+  if (!isObject(info)) throw new Error("the engine's answer is not understood");
+  console.log(`version=${info.ServerVersion}`);
+  console.log(`live_restore=${info.LiveRestoreEnabled}`);
+  console.log(`root_dir=${info.DockerRootDir}`);
+  console.log(`swarm=${isObject(info.Swarm) ? info.Swarm.LocalNodeState : ""}`);
+}
+
+function ofBerth(thing: Json): boolean {
+  const labels = isObject(thing.Labels) ? Object.keys(thing.Labels) : [];
+  return labels.some((label) => /(^|\.)berth\./.test(label));
+}
+
+/** Containers and networks that carry a label of Berth, one a line. */
+async function traces(): Promise<void> {
+  const containers = await engine("/containers/json?all=1");
+  const networks = await engine("/networks");
+  for (const thing of Array.isArray(containers) ? containers : []) {
+    if (isObject(thing) && ofBerth(thing)) console.log(`container ${thing.Names} ${thing.Status}`);
+  }
+  for (const thing of Array.isArray(networks) ? networks : []) {
+    if (isObject(thing) && ofBerth(thing)) console.log(`network ${thing.Name}`);
+  }
+}
+
+/** Succeeds when the address answers 2xx. The certificate is our own and new: its bearer is not the question here. */
+async function healthy(url: string): Promise<void> {
+  const response = await fetch(url, {
+    tls: { rejectUnauthorized: false },
+    signal: AbortSignal.timeout(5000),
+  });
+  if (!response.ok)
+    throw new Error(`${url} answers ${response.status}: ${(await response.text()).slice(0, 500)}`);
+}
+
+function field(file: string, name: string): void {
+  const value: unknown = JSON.parse(readFileSync(file, "utf8"));
+  if (!isObject(value) || typeof value[name] !== "string") throw new Error(`${file} has no text ${name}`);
+  process.stdout.write(value[name]);
+}
+
+const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | void>> = {
+  "engine-ping": async () => void (await engine("/version")),
+  "engine-facts": engineFacts,
+  "engine-live-restore": (file = "") => mergeLiveRestore(file),
+  traces,
+  healthy: (url = "") => healthy(url),
+  field: (file = "", name = "") => field(file, name),
+};
+
+if (import.meta.main) {
+  const [name = "", ...words] = process.argv.slice(2);
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  try {
+    if (command === undefined)
+      throw new Error(`no command "${name}"; there are ${Object.keys(COMMANDS).join(", ")}`);
+    await command(...words);
+  } catch (err) {
+    console.error(`${name}: ${err instanceof Error ? err.message : String(err)}`);
+    process.exit(1);
+  }
+}
