@@ -1,0 +1,81 @@
+import type { OutputChunk } from "../engine/engine.ts";
+import type { KernelLog } from "./kernel-log.ts";
+
+/** Bytes of each stream at the start of the engine's log that are stored already. */
+export type Join = {
+  readonly skip: { readonly stdout: number; readonly stderr: number };
+  /** False when the engine's log does not show where the stored output ends in it. */
+  readonly proven: boolean;
+};
+
+/** How much of the stored end of a stream must be found again, in bytes. */
+const PROOF_BYTES = 4096;
+
+type StreamScan = { take(bytes: Buffer): void; result(): { skip: number; proven: boolean } };
+
+/**
+ * Looks in one stream of the engine's log for the place where the stored output ends: at its byte count when the
+ * engine still has everything, elsewhere when the engine dropped its beginning.
+ */
+function scanStream(stored: number, tail: Buffer): StreamScan {
+  let seen = 0;
+  let carry = Buffer.alloc(0);
+  let expected = false;
+  let first: number | undefined;
+  let matches = 0;
+
+  function take(bytes: Buffer): void {
+    const window = Buffer.concat([carry, bytes]);
+    const base = seen - carry.length;
+    seen += bytes.length;
+    for (let at = window.indexOf(tail); at !== -1; at = window.indexOf(tail, at + 1)) {
+      const end = base + at + tail.length;
+      first ??= end;
+      matches += 1;
+      if (end === stored) expected = true;
+    }
+    carry = window.subarray(Math.max(0, window.length - tail.length + 1));
+  }
+
+  function result() {
+    if (expected) return { skip: stored, proven: true };
+    if (first === undefined) return { skip: 0, proven: false };
+    return { skip: first, proven: matches === 1 && tail.length === PROOF_BYTES };
+  }
+
+  const empty = stored === 0 || tail.length === 0;
+  return {
+    take: empty ? () => {} : take,
+    result: empty ? () => ({ skip: stored, proven: true }) : result,
+  };
+}
+
+/** Finds where `log` ends in the engine's own log, which `replay` gives from its beginning and without following. */
+export async function findJoin(log: KernelLog, replay: AsyncIterable<OutputChunk>): Promise<Join> {
+  await log.flush();
+  const counts = log.counts();
+  if (counts.stdout === 0 && counts.stderr === 0) return { skip: counts, proven: true };
+  const stdout = scanStream(counts.stdout, await log.tail(1, PROOF_BYTES));
+  const stderr = scanStream(counts.stderr, await log.tail(2, PROOF_BYTES));
+  for await (const { stream, bytes } of replay) {
+    (stream === 1 ? stdout : stderr).take(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
+  }
+  const [out, err] = [stdout.result(), stderr.result()];
+  return { skip: { stdout: out.skip, stderr: err.skip }, proven: out.proven && err.proven };
+}
+
+/** The chunks without the first bytes of each stream. */
+export async function* skipOutput(
+  source: AsyncIterable<OutputChunk>,
+  skip: Join["skip"],
+): AsyncGenerator<OutputChunk> {
+  const left = { 1: skip.stdout, 2: skip.stderr };
+  for await (const { stream, bytes } of source) {
+    const dropped = Math.min(left[stream], bytes.length);
+    left[stream] -= dropped;
+    if (dropped < bytes.length) yield { stream, bytes: bytes.subarray(dropped) };
+  }
+}
+
+export const GAP_NOTE =
+  "[berth] The agent was away and the engine's log does not reach back to where it left: output may be missing here.";
