@@ -19,14 +19,12 @@ type Writing = Pick<
   Kysely<Database>,
   "selectFrom" | "selectNoFrom" | "with" | "fn" | "insertInto" | "updateTable" | "deleteFrom" | "getExecutor"
 >;
+type Handle = Writing & {
+  /** Runs `fn` once the transaction is committed, never otherwise. What it throws is logged. */
+  afterCommit(fn: () => void): void;
+};
 /** The transaction under way; only `Store.write` makes one, so a repository that takes it writes in one. */
-export type Tx = Brand<
-  Writing & {
-    /** Runs `fn` once the transaction is committed, never otherwise. What it throws is logged. */
-    afterCommit(fn: () => void): void;
-  },
-  "Tx"
->;
+export type Tx = Brand<Handle, "Tx">;
 
 export type Store = {
   readonly clusterId: ClusterId;
@@ -181,7 +179,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     let result: T;
     try {
       // A handle of its own, so that what is registered belongs to this transaction.
-      const handle = Object.assign(writing.withoutPlugins(), {
+      const handle: Handle = Object.assign(writing.withoutPlugins(), {
         afterCommit: (hook: () => void): void => {
           hooks.push(hook);
         },
