@@ -62,7 +62,7 @@ export type PlacementRequest = {
   readonly imageNeedsHost: boolean;
   /** Absent or null: any architecture. */
   readonly arch?: string | null;
-  /** Nodes on which this session failed before. */
+  /** Nodes on which this session failed before: taken only where no other node could ever hold it. */
   readonly avoidAgents?: readonly AgentId[];
 };
 
@@ -101,7 +101,6 @@ export type WaitCode =
   | "nodes-unschedulable"
   | "no-ready-node"
   | "no-matching-node"
-  | "nodes-avoided"
   | "too-large"
   | "no-room"
   | "held-back";
