@@ -60,18 +60,26 @@ async function traces(): Promise<void> {
   }
 }
 
-/** Succeeds when the address answers 2xx. The certificate is our own and new: its bearer is not the question here. */
-async function healthy(url: string): Promise<void> {
+/** What an address answers with 2xx. The certificate is our own and new: its bearer is not the question here. */
+async function get(url: string): Promise<Response> {
   const response = await fetch(url, {
     tls: { rejectUnauthorized: false },
     signal: AbortSignal.timeout(5000),
   });
   if (!response.ok)
     throw new Error(`${url} answers ${response.status}: ${(await response.text()).slice(0, 500)}`);
+  return response;
 }
 
+/** Succeeds when the manager has a node on which sessions can start. */
+async function agentsReady(url: string): Promise<void> {
+  const answer: unknown = await (await get(`${url}/readyz`)).json();
+  if (!isObject(answer) || !(Number(answer.agentsReady) > 0)) throw new Error("no node is ready yet");
+}
+
+/** Prints a text of a JSON file, `-` for standard input. */
 function field(file: string, name: string): void {
-  const value: unknown = JSON.parse(readFileSync(file, "utf8"));
+  const value: unknown = JSON.parse(readFileSync(file === "-" ? 0 : file, "utf8"));
   if (!isObject(value) || typeof value[name] !== "string") throw new Error(`${file} has no text ${name}`);
   process.stdout.write(value[name]);
 }
@@ -81,7 +89,8 @@ const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | 
   "engine-facts": engineFacts,
   "engine-live-restore": (file = "") => mergeLiveRestore(file),
   traces,
-  healthy: (url = "") => healthy(url),
+  healthy: async (url = "") => void (await get(url)),
+  "agents-ready": (url = "") => agentsReady(url),
   field: (file = "", name = "") => field(file, name),
 };
 

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# What install.sh and uninstall.sh share: words, places, and the processes of a server without systemd.
+# Sourced, never run. Expects `here`, `prefix` and `data_dir`.
+# shellcheck disable=SC2154,SC2034 # set and used by the scripts that source this
+
+binary_path=$prefix/usr/local/bin/berth
+config_dir=$prefix/etc/berth
+unit_dir=/etc/systemd/system
+dry_run=no
+bun=""
+binary=""
+
+say() { printf '%s\n' "$*"; }
+step() { printf '\n— %s\n' "$*"; }
+warn() { printf 'Warning: %s\n' "$*" >&2; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# Carries a command out, or only names it.
+run() {
+  if [ "$dry_run" = yes ]; then
+    say "would run: $*"
+  else
+    "$@"
+  fi
+}
+
+# JSON, HTTPS and the engine's socket, by the Bun of the checkout or by the one inside berth.
+tool() {
+  if [ -n "$bun" ]; then
+    "$bun" "$here/tools.ts" "$@"
+  else
+    BUN_BE_BUN=1 "${binary:-$binary_path}" "$here/tools.ts" "$@"
+  fi
+}
+
+wait_until() { # SECONDS COMMAND…
+  local left=$(($1 * 5))
+  shift
+  until "$@"; do
+    left=$((left - 1))
+    [ "$left" -gt 0 ] || return 1
+    sleep 0.2
+  done
+}
+
+# Tests install below a folder of their own, and then always without systemd.
+has_systemd() { [ -z "$prefix" ] && [ -d /run/systemd/system ]; }
+
+check_path() { # OPTION PATH
+  case $2 in
+    / | "") die "$1: $2 cannot be the data folder" ;;
+    # It is written into units and TOML files, where other characters would need quoting of two kinds.
+    /*[!A-Za-z0-9_./@%+=-]*) die "$1: the path may hold letters, digits and _./@%+=- only" ;;
+    */../* | */..) die "$1: the path may not climb with .." ;;
+    /*) ;;
+    *) die "$1 must be an absolute path" ;;
+  esac
+}
+
+config_value() { # FILE KEY
+  sed -n "s/^$2 *= *\"\(.*\)\" *\$/\1/p" "$1" | tail -n 1
+}
+
+# The data folder of an installation that is here already, so that an upgrade need not be told.
+find_installation() { # the --data-dir given, if any
+  local file installed=""
+  for file in "$config_dir/manager.toml" "$config_dir/agent.toml"; do
+    [ -e "$file" ] || continue
+    installed=$(config_value "$file" data-dir)
+    break
+  done
+  [ -n "$installed" ] || return 0
+  installed=${installed%/*}
+  [ -z "$1" ] || [ "$1" = "$installed" ] || die "Berth is installed with the data folder $installed, not $1"
+  data_dir=$installed
+}
+
+pid_file() { echo "$data_dir/$1/$1.pid"; } # ROLE
+
+# The pid of our own process of that role; a number that another process has by now is not taken for it.
+running_pid() { # ROLE
+  local pid
+  pid=$(cat "$(pid_file "$1")" 2>/dev/null) || return 1
+  [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$binary_path $1 --config" || return 1
+  echo "$pid"
+}
+
+stop_background() { # ROLE
+  local pid
+  if pid=$(running_pid "$1"); then
+    kill "$pid"
+    wait_until 15 test ! -e "/proc/$pid" || kill -9 "$pid"
+  fi
+  rm -f "$(pid_file "$1")"
+}
+
+start_background() { # ROLE
+  stop_background "$1"
+  # A clean environment, as a unit has it.
+  env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+    TMPDIR="$data_dir/$1/tmp" setsid nohup "$binary_path" "$1" --config "$config_dir/$1.toml" \
+    </dev/null >>"$data_dir/$1/$1.log" 2>&1 &
+  echo $! >"$(pid_file "$1")"
+}
