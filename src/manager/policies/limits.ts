@@ -1,40 +1,30 @@
+import type { z } from "zod";
+import type { policyLimits } from "../../contract/cluster.ts";
+
+/** The limits as the API shows and stores them. */
+export type PolicyLimits = Readonly<z.infer<typeof policyLimits>>;
+
 /**
  * A limit of a policy: `null` is no limit, 0 is zero. There is no number that means "unlimited", so a
  * limit can be compared without special cases.
  */
 export type Limit = number | null;
 
-export type ResourcePolicy = {
+export type ResourcePolicy = PolicyLimits & {
   readonly name: string;
-  /** The most that all unfinished sessions of a person may hold together, by slot. */
-  readonly totalSlots: Readonly<Record<string, Limit>>;
-  /** The most that waiting sessions may ask for together, by slot. */
-  readonly pendingSlots: Readonly<Record<string, Limit>>;
-  /** What a slot that `totalSlots` does not name is limited to. */
-  readonly unspecifiedSlots: "unlimited" | "zero";
-  /** Sessions of a person that have not ended, waiting ones included. */
-  readonly maxConcurrentSessions: Limit;
-  readonly maxPendingSessions: Limit;
-  readonly maxContainersPerSession: Limit;
-  readonly maxPriority: Limit;
-  /** The longest that a session may run, in milliseconds. */
-  readonly maxSessionLifetimeMs: Limit;
-  /** How long a session may be idle, in milliseconds. */
-  readonly idleTimeoutMs: Limit;
+  /** What a slot that `totalSlots` does not name is limited to; `unlimited` where absent. */
+  readonly unspecifiedSlots?: "unlimited" | "zero";
 };
 
-/** The policy of a new installation: it limits nothing. */
-export const UNLIMITED_POLICY: ResourcePolicy = {
-  name: "default",
-  totalSlots: {},
-  pendingSlots: {},
-  unspecifiedSlots: "unlimited",
+/** The limits of a new installation: none. */
+export const NO_LIMITS: PolicyLimits = {
+  totalSlots: null,
+  maxPendingSlots: null,
   maxConcurrentSessions: null,
   maxPendingSessions: null,
   maxContainersPerSession: null,
   maxPriority: null,
   maxSessionLifetimeMs: null,
-  idleTimeoutMs: null,
 };
 
 /** The tightest of several limits; null where none limits. */
@@ -49,16 +39,15 @@ export function within(limit: Limit, held: number, adding: number): boolean {
   return adding <= 0 || limit === null || held + adding <= limit;
 }
 
-/** The limit that a policy sets for one slot of what a person holds in all. */
+/** The limit that a policy sets for one slot of all that a person holds, waiting sessions included. */
 export function totalSlotLimit(policy: ResourcePolicy, slot: string): Limit {
-  const named = policy.totalSlots[slot];
-  if (named !== undefined) return named;
-  return policy.unspecifiedSlots === "zero" ? 0 : null;
+  const unspecified = policy.unspecifiedSlots === "zero" ? 0 : null;
+  return policy.totalSlots?.[slot] ?? unspecified;
 }
 
-/** The limit that a policy sets for one slot of what waiting sessions ask for; unnamed slots are free. */
+/** The limit that a policy sets for one slot of what a person's waiting sessions ask for. */
 export function pendingSlotLimit(policy: ResourcePolicy, slot: string): Limit {
-  return policy.pendingSlots[slot] ?? null;
+  return policy.maxPendingSlots?.[slot] ?? null;
 }
 
 export type ExceededSlot = {

@@ -238,6 +238,12 @@ describe("pending timeout", () => {
     expect(after.timeouts.map((t) => t.sessionId)).toEqual([sessionId(1)]);
     expect(after.timeouts[0]?.sentence).toContain("10m");
   });
+  test("what a session was queued with goes before what the group says now", () => {
+    const pending = [aSession(1, { pendingTimeoutMs: MINUTE }), aSession(2, { pendingTimeoutMs: null })];
+    const result = plan({ groups, nodes: [aNode(1)], live, pending }, NOW + 60 * MINUTE);
+    expect(result.timeouts.map((t) => t.sessionId)).toEqual([sessionId(1)]);
+    expect(waitOf(result, 2).code).toBe("no-room");
+  });
   test("who finds room in that moment starts", () => {
     const result = plan({ groups, nodes: [aNode(1)], pending: [aSession(1)] }, NOW + 60 * MINUTE);
     expect(result.placements).toHaveLength(1);

@@ -63,15 +63,19 @@ function noteChange(draft: Draft, at: WallMs): void {
   if (draft.nextChangeAt === null || at < draft.nextChangeAt) draft.nextChangeAt = at;
 }
 
-/** When the session has waited longer than its group allows; null when it may wait for ever. */
+function pendingTimeoutOf(session: PendingSession, group: GroupSnapshot): number | null {
+  return session.pendingTimeoutMs === undefined ? group.pendingTimeoutMs : session.pendingTimeoutMs;
+}
+
+/** When the session will have waited longer than it may; null when it may wait for ever. */
 function giveUpAt(session: PendingSession, group: GroupSnapshot): WallMs | null {
-  if (group.pendingTimeoutMs === null) return null;
-  return Math.max(session.enqueuedAt, session.startsAt ?? 0) + group.pendingTimeoutMs;
+  const limit = pendingTimeoutOf(session, group);
+  return limit === null ? null : Math.max(session.enqueuedAt, session.startsAt ?? 0) + limit;
 }
 
 function timeoutOf(session: PendingSession, group: GroupSnapshot): PendingTimeout {
-  const limit = formatDuration(group.pendingTimeoutMs ?? 0);
-  const sentence = `It waited for ${limit}, the longest that the resource group ${group.name} allows, without finding room.`;
+  const limit = formatDuration(pendingTimeoutOf(session, group) ?? 0);
+  const sentence = `It waited for ${limit} without finding room, the longest that the resource group ${group.name} allows.`;
   return { sessionId: session.sessionId, sentence };
 }
 

@@ -1,20 +1,21 @@
+import type {
+  Placement as PlacementName,
+  Scheduler as SchedulerName,
+  SessionType,
+} from "../../contract/states.ts";
 import type { WallMs } from "../../kit/clock.ts";
 import type { ErrorDetails } from "../../kit/errors.ts";
 import type { AgentId, GroupId, KernelId, SessionId, UserId } from "../../kit/ids.ts";
 import type { ResourceSlots } from "../../kit/slots.ts";
 
-/** The order inside a priority band. */
-export type SchedulerName = "fifo" | "lifo";
-/** How a node is chosen among those that have room. */
-export type PlacementName = "dispersed" | "concentrated" | "round-robin";
-export type SessionType = "interactive" | "batch" | "inference" | "system";
+export type { PlacementName, SchedulerName, SessionType };
 
 export type GroupSnapshot = {
   readonly id: GroupId;
   readonly name: string;
   readonly scheduler: SchedulerName;
   readonly placement: PlacementName;
-  /** How long a session may wait before it is given up; null means for ever. */
+  /** How long its sessions may wait before they are given up; null means for ever. */
   readonly pendingTimeoutMs: number | null;
   readonly allowedTypes: readonly SessionType[];
   /** An inactive group starts nothing. */
@@ -78,6 +79,8 @@ export type PendingSession = PlacementRequest & {
   /** Not to be started before; null means at once. */
   readonly startsAt: WallMs | null;
   readonly enqueuedAt: WallMs;
+  /** Overrides the group's pending timeout where given, as frozen when it was queued; null means none. */
+  readonly pendingTimeoutMs?: number | null;
   /** How long it will run at the most (batch timeout or lifetime); null where nothing says so. */
   readonly timeoutMs: number | null;
 };

@@ -1,7 +1,6 @@
+import type { FinalStatus, SessionResult, SessionStatus, SessionType } from "../../contract/states.ts";
 import { formatDuration } from "../../kit/duration.ts";
 import { formatSize } from "../../kit/size.ts";
-import type { SessionType } from "../scheduling/types.ts";
-import type { FinalState, SessionState } from "./state-machine.ts";
 
 /** What is known about a kernel that is over. */
 export type EndFacts = {
@@ -31,9 +30,9 @@ export type EndFacts = {
 };
 
 export type SessionEnd = {
-  readonly status: FinalState;
-  /** Only a batch has a result. */
-  readonly result: "SUCCESS" | "FAILURE" | null;
+  readonly status: FinalStatus;
+  /** `UNDEFINED` for everything but a batch. */
+  readonly result: SessionResult;
   /** 0–255; null where no process of the session ended with a code. */
   readonly exitCode: number | null;
   readonly statusReason: string;
@@ -43,7 +42,7 @@ export type SessionEnd = {
 export const EXIT_TIMEOUT = 124;
 export const EXIT_KILLED = 137;
 
-type Words = { readonly status: FinalState; readonly sentence: (facts: EndFacts) => string };
+type Words = { readonly status: FinalStatus; readonly sentence: (facts: EndFacts) => string };
 const on = (facts: EndFacts) => (facts.node === null ? "" : ` on ${facts.node}`);
 const said = (facts: EndFacts) => {
   const message = facts.failure?.message.trim().replace(/\.$/, "") ?? "";
@@ -133,13 +132,13 @@ const SIGNALS: Readonly<Record<number, string>> = {
 
 function endWith(
   facts: EndFacts,
-  status: FinalState,
+  status: FinalStatus,
   exitCode: number | null,
   statusReason: string,
   sentence: string,
 ): SessionEnd {
-  const result =
-    facts.type !== "batch" ? null : exitCode === 0 && status === "TERMINATED" ? "SUCCESS" : "FAILURE";
+  const success = exitCode === 0 && status === "TERMINATED";
+  const result = facts.type !== "batch" ? "UNDEFINED" : success ? "SUCCESS" : "FAILURE";
   return { status, result, exitCode, statusReason, sentence };
 }
 
@@ -221,7 +220,7 @@ export function describeEnd(facts: EndFacts): SessionEnd {
 }
 
 /** The stop reason that goes with a phase that lasted too long, such as `pulling-timeout`. */
-export function deadlineReason(state: SessionState): string {
+export function deadlineReason(state: SessionStatus): string {
   return `${state.toLowerCase()}-timeout`;
 }
 

@@ -1,22 +1,8 @@
+import { isFinal, SESSION_STATUSES, type SessionStatus } from "../../contract/states.ts";
 import type { WallMs } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
 
-export const SESSION_STATES = [
-  "PENDING",
-  "SCHEDULED",
-  "PREPARING",
-  "PULLING",
-  "CREATING",
-  "RUNNING",
-  "DEGRADED",
-  "PAUSED",
-  "TERMINATING",
-  "TERMINATED",
-  "CANCELLED",
-  "ERROR",
-] as const;
-export type SessionState = (typeof SESSION_STATES)[number];
-export type FinalState = "TERMINATED" | "CANCELLED" | "ERROR";
+export type SessionState = SessionStatus;
 
 /**
  * What happens to a session. `phase` events are what its kernel is seen to do; `stop` is a person, a
@@ -83,11 +69,7 @@ export function transition(from: SessionState, event: SessionEvent): SessionStat
 
 /** The states from which `event` is allowed, for the guard of an update. */
 export function statesAllowing(event: SessionEvent): readonly SessionState[] {
-  return SESSION_STATES.filter((state) => nextState(state, event) !== null);
-}
-
-export function isFinal(state: SessionState): state is FinalState {
-  return state === "TERMINATED" || state === "CANCELLED" || state === "ERROR";
+  return SESSION_STATUSES.filter((state) => nextState(state, event) !== null);
 }
 
 /** Whether a session in this state has room on a node by right of its state. */
