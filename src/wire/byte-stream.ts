@@ -1,5 +1,6 @@
 import type { Socket } from "node:net";
 import type { FrameSink } from "../kit/frames.ts";
+import { createInbox, type Inbox } from "./inbox.ts";
 
 /** A two-way run of bytes with back-pressure both ways. */
 export interface ByteStream extends FrameSink, AsyncIterable<Uint8Array> {
@@ -26,61 +27,18 @@ export interface ByteStream extends FrameSink, AsyncIterable<Uint8Array> {
 /** The most that is held for a slow reader before the sender is stopped, in bytes. */
 const READ_AHEAD_BYTES = 256 * 1024;
 
-type Reader = {
-  readonly resolve: (result: IteratorResult<Uint8Array>) => void;
-  readonly reject: (error: Error) => void;
-};
-
-function createReadSide(socket: Socket) {
-  const queue: Uint8Array[] = [];
-  let held = 0;
-  let over: "open" | "ended" | Error = "open";
-  let reader: Reader | undefined;
-
-  const finish = (how: "ended" | Error) => {
-    if (over === "open") over = how;
-    const waiting = reader;
-    reader = undefined;
-    if (waiting === undefined) return;
-    if (over instanceof Error) waiting.reject(over);
-    else waiting.resolve({ done: true, value: undefined });
-  };
-  const take = (chunk: Uint8Array) => {
-    if (reader !== undefined) {
-      const waiting = reader;
-      reader = undefined;
-      waiting.resolve({ done: false, value: chunk });
-      return;
-    }
-    queue.push(chunk);
-    held += chunk.length;
-    if (held >= READ_AHEAD_BYTES) socket.pause();
-  };
-  socket.on("data", take);
-  socket.on("end", () => finish("ended"));
-  socket.on("close", () => finish(new Error("the stream was cut")));
-  socket.on("error", (error) => finish(error));
-
-  const next = (): Promise<IteratorResult<Uint8Array>> => {
-    const chunk = queue.shift();
-    if (chunk !== undefined) {
-      held -= chunk.length;
-      if (held < READ_AHEAD_BYTES / 2) socket.resume();
-      return Promise.resolve({ done: false, value: chunk });
-    }
-    if (over === "ended") return Promise.resolve({ done: true, value: undefined });
-    if (over instanceof Error) return Promise.reject(over);
-    if (reader !== undefined) return Promise.reject(new Error("the stream has a reader already"));
-    return new Promise((resolve, reject) => {
-      reader = { resolve, reject };
-    });
-  };
-  const unread = (bytes: Uint8Array) => {
-    if (bytes.length === 0) return;
-    queue.unshift(bytes);
-    held += bytes.length;
-  };
-  return { next, unread };
+function createReadSide(socket: Socket): Inbox<Uint8Array> {
+  const inbox = createInbox<Uint8Array>({
+    weigh: (chunk) => chunk.length,
+    limit: READ_AHEAD_BYTES,
+    pause: () => socket.pause(),
+    resume: () => socket.resume(),
+  });
+  socket.on("data", inbox.put);
+  socket.on("end", () => inbox.finish("ended"));
+  socket.on("error", inbox.finish);
+  socket.on("close", () => inbox.finish(new Error("the stream was cut")));
+  return inbox;
 }
 
 function createWriteSide(socket: Socket) {
@@ -112,7 +70,7 @@ export function createByteStream(socket: Socket): ByteStream {
     if (socket.destroyed) resolve();
     else socket.once("close", () => resolve());
   });
-  const { next, unread } = createReadSide(socket);
+  const inbox = createReadSide(socket);
   return {
     write: createWriteSide(socket),
     end: () => {
@@ -121,8 +79,10 @@ export function createByteStream(socket: Socket): ByteStream {
     destroy: (error) => {
       socket.destroy(error);
     },
-    unread,
+    unread: (bytes) => {
+      if (bytes.length > 0) inbox.unread(bytes);
+    },
     closed,
-    [Symbol.asyncIterator]: () => ({ next }),
+    [Symbol.asyncIterator]: () => ({ next: inbox.next }),
   };
 }

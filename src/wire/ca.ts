@@ -11,6 +11,7 @@ import {
   privateKeyFromPem,
   privateKeyToPem,
   randomSerial,
+  toPem,
   validity,
 } from "./certificates.ts";
 import { formatIdentity, type Identity } from "./identity.ts";
@@ -43,7 +44,7 @@ export async function createCa(clock: Clock): Promise<KeyedCertificate> {
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
     ],
   });
-  return { certPem: certificate.toString("pem"), keyPem: await privateKeyToPem(keys.privateKey) };
+  return { certPem: toPem(certificate), keyPem: await privateKeyToPem(keys.privateKey) };
 }
 
 /** Reads a CA that `createCa` made. Throws `bad-certificate` when the texts are damaged or do not match. */
@@ -57,7 +58,7 @@ export async function loadCa(pair: KeyedCertificate): Promise<Ca> {
     if (!(await crypto.subtle.verify(KEY_ALGORITHM, publicKey, signature, probe))) {
       throw new TypeError("key and certificate do not belong together");
     }
-    return { certPem: certificate.toString("pem"), certificate, privateKey };
+    return { certPem: toPem(certificate), certificate, privateKey };
   } catch (cause) {
     throw new BerthError("bad-certificate", "The CA's certificate or key is damaged.", { cause });
   }
@@ -95,7 +96,7 @@ export async function issueCertificate(
       await x509.AuthorityKeyIdentifierExtension.create(ca.certificate),
     ],
   });
-  return certificate.toString("pem");
+  return toPem(certificate);
 }
 
 /**
@@ -139,5 +140,5 @@ export async function selfSignedHttps(options: {
       new x509.SubjectAlternativeNameExtension(hostNames(options.hosts)),
     ],
   });
-  return { certPem: certificate.toString("pem"), keyPem: await privateKeyToPem(keys.privateKey) };
+  return { certPem: toPem(certificate), keyPem: await privateKeyToPem(keys.privateKey) };
 }

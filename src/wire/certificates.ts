@@ -23,7 +23,12 @@ export async function newKeyPair(): Promise<CryptoKeyPair> {
 }
 
 export async function privateKeyToPem(key: CryptoKey): Promise<string> {
-  return x509.PemConverter.encode(await crypto.subtle.exportKey("pkcs8", key), "PRIVATE KEY");
+  return `${x509.PemConverter.encode(await crypto.subtle.exportKey("pkcs8", key), "PRIVATE KEY")}\n`;
+}
+
+/** The PEM form with a newline at its end, so that texts can be put one after the other. */
+export function toPem(item: x509.X509Certificate | x509.Pkcs10CertificateRequest): string {
+  return `${item.toString("pem")}\n`;
 }
 
 export async function privateKeyFromPem(pem: string): Promise<CryptoKey> {
@@ -70,6 +75,11 @@ export function fingerprint(pem: string): string {
     .digest("base64url");
 }
 
+/** The one certificate of the text and nothing else of it. Throws `bad-certificate`. */
+export function onlyCertificate(pem: string): string {
+  return toPem(read(pem));
+}
+
 export type CertificateInfo = {
   /** Lower-case hex. */
   readonly serial: string;
@@ -96,9 +106,9 @@ function infoOf(certificate: x509.X509Certificate): CertificateInfo {
   };
 }
 
-/** What a certificate of ours says. It is read, not verified. Throws `bad-certificate` or `bad-identity`. */
-export function certificateInfo(pem: string): CertificateInfo {
-  return infoOf(read(pem));
+/** What a certificate of ours (PEM or DER) says. It is read, not verified. Throws `bad-certificate` or `bad-identity`. */
+export function certificateInfo(certificate: string | Uint8Array): CertificateInfo {
+  return infoOf(read(certificate));
 }
 
 /** Whether two thirds of the certificate's life are over, so that it is time to renew. */

@@ -3,7 +3,7 @@ import type { Clock } from "../kit/clock.ts";
 import { BerthError } from "../kit/errors.ts";
 import type { AgentId, ClusterId } from "../kit/ids.ts";
 import { AGENT_LIFETIME_MS, type Ca, issueCertificate } from "./ca.ts";
-import { KEY_ALGORITHM, newKeyPair, privateKeyToPem } from "./certificates.ts";
+import { KEY_ALGORITHM, newKeyPair, privateKeyToPem, toPem } from "./certificates.ts";
 
 /** A new key and the request to have it certified. The key never leaves the node. */
 export async function createAgentCsr(): Promise<{ readonly keyPem: string; readonly csrPem: string }> {
@@ -13,7 +13,7 @@ export async function createAgentCsr(): Promise<{ readonly keyPem: string; reado
     keys,
     signingAlgorithm: KEY_ALGORITHM,
   });
-  return { keyPem: await privateKeyToPem(keys.privateKey), csrPem: csr.toString("pem") };
+  return { keyPem: await privateKeyToPem(keys.privateKey), csrPem: toPem(csr) };
 }
 
 function isOurKind(key: x509.PublicKey): boolean {

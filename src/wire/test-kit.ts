@@ -1,6 +1,8 @@
 import { connect, createServer, type TLSSocket } from "node:tls";
 import { systemClock } from "../kit/clock.ts";
+import { BerthError } from "../kit/errors.ts";
 import { type AgentId, type ClusterId, newId } from "../kit/ids.ts";
+import { createLogger } from "../kit/log.ts";
 import {
   AGENT_LIFETIME_MS,
   type Ca,
@@ -11,6 +13,7 @@ import {
 } from "./ca.ts";
 import { type KeyedCertificate, newKeyPair, privateKeyToPem } from "./certificates.ts";
 import { createAgentCsr, signAgentCsr } from "./csr.ts";
+import { type AgentListener, type AgentListenerOptions, createAgentListener } from "./listener.ts";
 
 /** A cluster's certificates, for tests. */
 export type TestCluster = {
@@ -72,4 +75,27 @@ export async function tlsPair(): Promise<{ a: TLSSocket; b: TLSSocket; close(): 
 /** Resolves when the condition holds; the test's own time limit ends a wait in vain. */
 export async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setTimeout(resolve, 2));
+}
+
+export const silentLog = createLogger({ level: "silent", name: "test" });
+
+/** A listener of the cluster on a free port of loopback; what a test does not name refuses or drops. */
+export function testListener(
+  cluster: TestCluster,
+  options: Partial<AgentListenerOptions> = {},
+): Promise<AgentListener> {
+  return createAgentListener({
+    clusterId: cluster.clusterId,
+    caPem: cluster.caPem,
+    serverCert: cluster.server,
+    host: "127.0.0.1",
+    port: 0,
+    clock: systemClock,
+    log: silentLog,
+    onJoin: () => Promise.reject(new BerthError("no-joins", "Nobody joins here.")),
+    onLink: (link) => link.close(),
+    onData: (_, stream) => stream.destroy(),
+    isRevoked: () => false,
+    ...options,
+  });
 }
