@@ -1,16 +1,6 @@
 import { z } from "zod";
 import { ROLES } from "./permissions.ts";
-import {
-  durationInput,
-  email,
-  id,
-  label,
-  noContent,
-  page,
-  pageQuery,
-  plainName,
-  timestamp,
-} from "./primitives.ts";
+import { durationInput, email, id, label, page, pageQuery, plainName, timestamp } from "./primitives.ts";
 import { defineRoute, needs, PUBLIC, SIGNED_IN } from "./route.ts";
 
 const role = z.enum(ROLES);
