@@ -149,7 +149,8 @@ function engineWords(cause: unknown): string {
     .trim();
 }
 
-function field(value: unknown, name: string): unknown {
+/** A field of what the engine answered, whatever that is. */
+export function field(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
 }
 

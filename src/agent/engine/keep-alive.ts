@@ -6,11 +6,12 @@ import { BerthError } from "../../kit/errors.ts";
 export const KEEP_ALIVE_PATH = "/.berth-keep-alive";
 
 // pause(2) for ever; SIGTERM's default action ends it, since the engine's init is PID 1.
+// biome-ignore format: one instruction per line
 const X64_CODE = [
   0xb8, 0x22, 0x00, 0x00, 0x00, // mov $34, %eax
   0x0f, 0x05, // syscall
   0xeb, 0xf7, // jmp to the start
-]; // biome-ignore format: one instruction per line
+];
 
 // arm64 has no pause: ppoll(NULL, 0, NULL, NULL) waits just as long.
 const ARM64_CODE = [

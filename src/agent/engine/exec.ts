@@ -1,0 +1,191 @@
+import type { Duplex } from "node:stream";
+import type Docker from "dockerode";
+import type { Clock } from "../../kit/clock.ts";
+import { BerthError } from "../../kit/errors.ts";
+import { type EngineClient, hasStatus, wordsOf } from "./client.ts";
+import type { ExecHandle, ExecRequest, OutputChunk } from "./engine.ts";
+import { outputOf } from "./output.ts";
+import {
+  endProcesses,
+  familyOf,
+  type ProcessStat,
+  processesIn,
+  processNamespace,
+  readProcess,
+} from "./processes.ts";
+
+/** Time between SIGTERM and SIGKILL for a command whose reader has gone. */
+const END_GRACE_MS = 2_000;
+const LOOK_MS = 20;
+/** How long the engine may take to tell the process number or the exit code of what it just started or ended. */
+const SETTLE_MS = 10_000;
+
+const REFUSED_START = /^OCI runtime exec failed: /;
+
+type ExecState = { readonly running: boolean; readonly pid: number; readonly exitCode: number | null };
+
+function isDuplex(stream: NodeJS.ReadableStream | Duplex): stream is Duplex {
+  return "write" in stream && "destroy" in stream;
+}
+
+/**
+ * Starts a command in a running container, as its user and with its environment. Throws `kernel-not-running` when the
+ * container does not run. A command that does not exist ends with exit code 127, one that may not be run with 126.
+ */
+export async function startExec(
+  client: EngineClient,
+  clock: Clock,
+  request: ExecRequest,
+): Promise<ExecHandle> {
+  const exec = await createExec(client, request);
+
+  const inspect = async (): Promise<ExecState> => {
+    const state = await client.call("inspect exec", (_, abortSignal) => exec.inspect({ abortSignal }));
+    return { running: state.Running, pid: state.Pid, exitCode: state.ExitCode };
+  };
+
+  const stream = await client.call("start exec", (_, abortSignal) =>
+    exec.start({ hijack: true, stdin: request.stdin, Tty: request.tty, abortSignal }),
+  );
+  if (!isDuplex(stream)) throw new BerthError("engine-refused", "The engine gave no stream for the command.");
+  // An error also ends the reading side, where it is seen; without a listener it would end the agent.
+  stream.on("error", () => {});
+
+  let leader: Leader | undefined;
+  const started = settled(clock, inspect, (state) => state.pid > 0 || !state.running).then((state) => {
+    leader = leaderOf(state.pid);
+    return state;
+  });
+  started.catch(() => {});
+
+  const resize = async (cols: number, rows: number): Promise<void> => {
+    if (!request.tty || cols < 1 || rows < 1) return;
+    await started;
+    await client
+      .call("resize exec", (_, abortSignal) => exec.resize({ h: rows, w: cols, abortSignal }))
+      .catch((error: unknown) => {
+        // It has ended meanwhile; older engines answer 500 for that.
+        if (!hasStatus(error, 404) && !hasStatus(error, 409) && !hasStatus(error, 500)) throw error;
+      });
+  };
+  if (request.tty) resize(request.cols, request.rows).catch(() => {});
+
+  const over = Promise.withResolvers<void>();
+  stream.once("close", over.resolve);
+  stream.once("end", over.resolve);
+  const exited = over.promise.then(async () => {
+    const state = await settled(clock, inspect, (seen) => !seen.running && seen.exitCode !== null);
+    return state.exitCode ?? 0;
+  });
+  exited.catch(() => {});
+
+  return {
+    execId: exec.id,
+    output: execOutput(stream, request, started),
+    write: (bytes) => writeTo(stream, bytes),
+    closeStdin: () => {
+      if (!stream.writableEnded) stream.end();
+    },
+    resize,
+    end: async () => {
+      await started.catch(() => {});
+      const root = leader;
+      if (root !== undefined) {
+        await endProcesses(() => familyNow(root), END_GRACE_MS, clock);
+      }
+      stream.destroy();
+      over.resolve();
+    },
+    exited,
+  };
+}
+
+async function createExec(client: EngineClient, request: ExecRequest): Promise<Docker.Exec> {
+  const env = Object.entries(request.environment).map(([name, value]) => `${name}=${value}`);
+  try {
+    return await client.call("create exec", (docker, abortSignal) =>
+      docker.getContainer(request.containerId).exec({
+        Cmd: [...request.argv],
+        AttachStdin: request.stdin,
+        AttachStdout: true,
+        AttachStderr: true,
+        Tty: request.tty,
+        ...(env.length > 0 ? { Env: env } : {}),
+        ...(request.workdir === "" ? {} : { WorkingDir: request.workdir }),
+        abortSignal,
+      }),
+    );
+  } catch (error) {
+    if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
+    const sentence = `The session is not running, so nothing can be run in it. (${wordsOf(error)})`;
+    throw new BerthError("kernel-not-running", sentence, { cause: error });
+  }
+}
+
+/** Looks until `done`; after ten seconds what was seen last is taken as it is. */
+async function settled(
+  clock: Clock,
+  look: () => Promise<ExecState>,
+  done: (state: ExecState) => boolean,
+): Promise<ExecState> {
+  const until = clock.mono() + SETTLE_MS;
+  for (;;) {
+    const state = await look();
+    if (done(state) || clock.mono() >= until) return state;
+    await clock.sleep(LOOK_MS);
+  }
+}
+
+/** The command's first process, and the namespace in which to look for what it started. */
+type Leader = { readonly process: ProcessStat; readonly namespace: string };
+
+function leaderOf(pid: number): Leader | undefined {
+  const [process, namespace] = pid > 0 ? [readProcess(pid), processNamespace(pid)] : [];
+  return process === undefined || namespace === undefined ? undefined : { process, namespace };
+}
+
+/** The leader's family as it is now; what it left behind in its session counts after its own end too. */
+function familyNow({ process, namespace }: Leader): ProcessStat[] {
+  const all = processesIn(namespace);
+  const reused = all.some(({ pid, startTicks }) => pid === process.pid && startTicks !== process.startTicks);
+  return reused ? [] : familyOf(process.pid, all);
+}
+
+function writeTo(stream: Duplex, bytes: Uint8Array): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stream.write(bytes, (error) => {
+      if (error === null || error === undefined) resolve();
+      else reject(new BerthError("exec-ended", "The command takes no more input.", { cause: error }));
+    });
+  });
+}
+
+async function* execOutput(
+  stream: Duplex,
+  request: ExecRequest,
+  started: Promise<ExecState>,
+): AsyncGenerator<OutputChunk> {
+  let first = true;
+  for await (const chunk of outputOf(stream, !request.tty)) {
+    if (first && (await isRefusal(chunk, started))) yield { stream: 2, bytes: refusalWords(chunk, request) };
+    else yield chunk;
+    first = false;
+  }
+}
+
+/** The engine tells a failed start as if the command had printed it. */
+async function isRefusal(chunk: OutputChunk, started: Promise<ExecState>): Promise<boolean> {
+  if (!REFUSED_START.test(Buffer.from(chunk.bytes).toString("utf8"))) return false;
+  const state = await started;
+  return state.pid === 0;
+}
+
+function refusalWords(chunk: OutputChunk, { argv }: ExecRequest): Uint8Array {
+  const words = Buffer.from(chunk.bytes).toString("utf8").trim();
+  const what = /permission denied/i.test(words)
+    ? "permission denied"
+    : /not found|no such file/i.test(words)
+      ? "command not found"
+      : words.replace(REFUSED_START, "");
+  return Buffer.from(`${argv[0] ?? ""}: ${what}\r\n`);
+}
