@@ -8,7 +8,7 @@ import { certificateInfo, fingerprint } from "./certificates.ts";
 import { createAgentCsr, signAgentCsr } from "./csr.ts";
 import { dialManager, JOIN_PROTOCOL } from "./dial.ts";
 import { joinCluster } from "./join-client.ts";
-import { caAnswer, readMessage, writeMessage } from "./join-messages.ts";
+import { caAnswer, joinAnswer, readMessage, writeMessage } from "./join-messages.ts";
 import type { JoinRequest, JoinResult } from "./join-server.ts";
 import { newJoinSecret } from "./join-token.ts";
 import type { AgentListener, AgentListenerOptions } from "./listener.ts";
@@ -155,31 +155,39 @@ describe("joining", () => {
     expect(requests).toEqual([]);
   });
 
-  test("joins at once are bounded", async () => {
-    const { port, open } = await start({ limits: { joins: 1 } });
-    const silent = await dialManager({
-      host: "127.0.0.1",
-      port,
-      protocol: JOIN_PROTOCOL,
-      trust: undefined,
-      clock: systemClock,
+  test("joins at once are bounded, and a place is free again after one", async () => {
+    const entered = Promise.withResolvers<void>();
+    const gate = Promise.withResolvers<void>();
+    const { port, open } = await start({
+      limits: { joins: 1 },
+      onJoin: async (request) => {
+        entered.resolve();
+        await gate.promise;
+        return admit(request);
+      },
     });
-    await until(() => open() === 1);
+    const ask = async () => {
+      const dialled = {
+        host: "127.0.0.1",
+        port,
+        protocol: JOIN_PROTOCOL,
+        trust: undefined,
+        clock: systemClock,
+      } as const;
+      return createByteStream(await dialManager(dialled));
+    };
+    const first = await ask();
+    const [hostname, version, wallMs] = ["node-1", "0.1.0", 0];
+    await writeMessage(first, { ask: "join", tokenId, secret, csrPem, hostname, version, wallMs });
+    await entered.promise;
     await expect(join(port)).rejects.toBeInstanceOf(BerthError);
-    expect(requests).toEqual([]);
-    silent.destroy();
+    gate.resolve();
+    expect(await readMessage(first, joinAnswer)).toMatchObject({ ok: true });
     await until(() => open() === 0);
-    const caQuestion = await dialManager({
-      host: "127.0.0.1",
-      port,
-      protocol: JOIN_PROTOCOL,
-      trust: undefined,
-      clock: systemClock,
-    });
-    const stream = createByteStream(caQuestion);
-    await writeMessage(stream, { ask: "ca" });
-    expect(fingerprint((await readMessage(stream, caAnswer)).caPem)).toBe(fingerprint(cluster.caPem));
-    stream.destroy();
+    const second = await ask();
+    await writeMessage(second, { ask: "ca" });
+    expect(fingerprint((await readMessage(second, caAnswer)).caPem)).toBe(fingerprint(cluster.caPem));
+    second.destroy();
   });
 
   test("a join that says too much is cut", async () => {

@@ -20,6 +20,9 @@ export type AgentLink = Link<AgentMessage, ManagerMessage>;
 export type OpenLinkOptions = ManagerAddress &
   AgentCredentials & { readonly clock: Clock; readonly timeoutMs?: number };
 
+/** Time for the manager to end its side after `close`. */
+const CLOSE_GRACE_MS = 2_000;
+
 type Call = ClientDuplexStream<AgentMessage, ManagerMessage>;
 
 /** Why the certificate is not the manager's, or undefined when it is. */
@@ -109,6 +112,7 @@ export async function openLink(options: OpenLinkOptions): Promise<AgentLink> {
     close: () => {
       finish({ by: "us", message: "the agent ended the link" });
       call.end();
+      options.clock.after(CLOSE_GRACE_MS, () => call.cancel());
     },
   };
 }

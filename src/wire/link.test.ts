@@ -1,7 +1,8 @@
 import { afterEach, beforeAll, describe, expect, test } from "bun:test";
+import { credentials, status } from "@grpc/grpc-js";
 import { systemClock } from "../kit/clock.ts";
 import type { AgentId } from "../kit/ids.ts";
-import type { AgentMessage, ManagerMessage } from "./generated/berth.ts";
+import { AgentLinkClient, type AgentMessage, type ManagerMessage } from "./generated/berth.ts";
 import { type AgentLink, type OpenLinkOptions, openLink } from "./link-client.ts";
 import type { ServerLink } from "./link-server.ts";
 import type { AgentListener } from "./listener.ts";
@@ -128,6 +129,26 @@ describe("the link", () => {
     await until(() => listener.open() === 1);
     await two.send(heartbeat(1));
     two.close();
+  });
+
+  test("a connection carries one stream: a second is refused and the first goes on", async () => {
+    await start();
+    const { certPem, keyPem } = await cluster.agent();
+    const channel = credentials.createSsl(
+      Buffer.from(cluster.caPem),
+      Buffer.from(keyPem),
+      Buffer.from(certPem),
+    );
+    const target = { "grpc.ssl_target_name_override": "localhost" };
+    const client = new AgentLinkClient(`127.0.0.1:${listener.port}`, channel, target);
+    const [first, second] = [client.link(), client.link()];
+    first.on("error", () => {});
+    const refused = new Promise((resolve) => second.on("error", resolve));
+    expect(await refused).toMatchObject({ code: status.RESOURCE_EXHAUSTED });
+    first.write(heartbeat(7));
+    expect(await next(only(links).messages)).toEqual(heartbeat(7));
+    client.close();
+    first.cancel();
   });
 
   test("many links opened and cut leave no connection behind", async () => {

@@ -95,7 +95,10 @@ export async function createAgentListener(options: AgentListenerOptions): Promis
   const serve = async (socket: TLSSocket) => {
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (socket.alpnProtocol === JOIN_PROTOCOL) return join(socket);
+    if (socket.alpnProtocol === JOIN_PROTOCOL) {
+      await join(socket);
+      return;
+    }
     if (socket.alpnProtocol !== LINK_PROTOCOL && socket.alpnProtocol !== DATA_PROTOCOL) {
       throw new BerthError("unknown-protocol", "The peer names no protocol.");
     }

@@ -29,7 +29,7 @@ export type TestCluster = {
 export async function testCluster(clusterId = newId<ClusterId>(systemClock)): Promise<TestCluster> {
   const clock = systemClock;
   const ca = await loadCa(await createCa(clock));
-  const server = await issueServerCertificate(ca, { clusterId, hosts: ["127.0.0.1"], clock });
+  const server = await issueServerCertificate(ca, { clusterId, hosts: ["127.0.0.1", "localhost"], clock });
   return {
     clusterId,
     ca,
