@@ -41,7 +41,7 @@ export type StreamAnswer = {
 export type ClientSocket = {
   /** Resolves when the client has taken enough that more may follow; a client that left is no error. */
   send(message: Uint8Array): Promise<void>;
-  /** Messages in order; reading pauses while an iteration step is under way. Ends when the socket closes. */
+  /** Messages in order; ends when the socket closes. A client that sends 8 MiB ahead of the reader is cut. */
   readonly messages: AsyncIterable<Uint8Array>;
   /** Resolves when it is closed by either side. */
   readonly closed: Promise<void>;
@@ -55,7 +55,6 @@ type HandledAllowed = AllowedRequest<unknown, unknown, unknown>;
 export type Mounted = { readonly route: Route } & (
   | { readonly kind: "public"; run(request: Handled): Promise<unknown> }
   | { readonly kind: "answer"; run(request: HandledAllowed): Promise<unknown> }
-  | { readonly kind: "public-stream"; run(request: Handled): Promise<StreamAnswer> }
   | { readonly kind: "stream"; run(request: HandledAllowed): Promise<StreamAnswer> }
   | {
       readonly kind: "websocket";

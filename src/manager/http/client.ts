@@ -1,0 +1,71 @@
+import { BlockList, isIPv4, isIPv6 } from "node:net";
+import { BerthError } from "../../kit/errors.ts";
+
+/** What is known of the client before anything of its request is believed. */
+export type Client = {
+  readonly address: string;
+  readonly secure: boolean;
+  /** Host with port, as the client names us. */
+  readonly host: string;
+};
+
+export type PeerFacts = {
+  readonly remoteAddress: string;
+  readonly encrypted: boolean;
+  header(name: string): string | undefined;
+};
+
+export type ClientReader = (peer: PeerFacts) => Client;
+
+const PRIVATE = ["127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
+
+function listOf(networks: readonly string[]): BlockList {
+  const list = new BlockList();
+  for (const network of networks) {
+    const [address = "", bits] = network.split("/");
+    const family = isIPv4(address) ? "ipv4" : isIPv6(address) ? "ipv6" : undefined;
+    if (family === undefined) {
+      throw new BerthError(
+        "invalid-config",
+        `trusted-proxies: "${network}" is no address or network such as 10.0.0.0/8.`,
+        { field: "trustedProxies" },
+      );
+    }
+    if (bits === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, Number(bits), family);
+  }
+  return list;
+}
+
+/** An IPv4 address that came in through an IPv6 socket is told as what it is. */
+export function plainAddress(address: string): string {
+  return address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/, "");
+}
+
+const last = (header: string | undefined) => header?.split(",").at(-1)?.trim();
+
+/**
+ * Tells who the client is. Forwarded headers count only behind a proxy (`behindProxy`) and only from a trusted one: by
+ * default loopback and private networks. The nearest address that is no trusted proxy is the client's.
+ */
+export function createClientReader(options: {
+  readonly behindProxy: boolean;
+  readonly trustedProxies: readonly string[];
+}): ClientReader {
+  const list = listOf(options.trustedProxies.length > 0 ? options.trustedProxies : PRIVATE);
+  const trusted = (address: string) =>
+    (isIPv4(address) && list.check(address, "ipv4")) || (isIPv6(address) && list.check(address, "ipv6"));
+
+  return ({ remoteAddress, encrypted, header }) => {
+    const peer = plainAddress(remoteAddress);
+    const host = header("host") ?? "";
+    if (!options.behindProxy || !trusted(peer)) return { address: peer, secure: encrypted, host };
+    const chain = (header("x-forwarded-for") ?? "").split(",").map((part) => plainAddress(part.trim()));
+    const known = chain.filter((part) => isIPv4(part) || isIPv6(part));
+    return {
+      address: known.findLast((part) => !trusted(part)) ?? known[0] ?? peer,
+      secure: last(header("x-forwarded-proto")) === "https",
+      host: last(header("x-forwarded-host")) ?? host,
+    };
+  };
+}
