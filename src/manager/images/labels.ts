@@ -33,7 +33,7 @@ export type ImageLabels = {
   readonly warnings: readonly string[];
 };
 
-/** Ports inside a container that the platform keeps for itself (shells, SSH and REPLs of Backend.AI images). */
+/** Ports inside a container that the platform, or the runner of Backend.AI's images, keeps for itself. */
 export const RESERVED_PORTS: ReadonlySet<number> = new Set([2000, 2001, 2002, 2003, 2200, 7681]);
 
 const PROTOCOLS = ["tcp", "http", "preopen", "vnc", "rdp"] as const;

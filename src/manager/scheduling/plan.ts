@@ -75,7 +75,8 @@ function giveUpAt(session: PendingSession, group: GroupSnapshot): WallMs | null 
 
 function timeoutOf(session: PendingSession, group: GroupSnapshot): PendingTimeout {
   const limit = formatDuration(pendingTimeoutOf(session, group) ?? 0);
-  const sentence = `It waited for ${limit} without finding room, the longest that the resource group ${group.name} allows.`;
+  const allowed = `the longest that the resource group ${group.name} allows`;
+  const sentence = `It waited for ${limit} without finding room, ${allowed}.`;
   return { sessionId: session.sessionId, sentence };
 }
 

@@ -23,11 +23,12 @@ export type AdmissionRequest = {
   /** How long a batch may run, in milliseconds. */
   readonly timeoutMs: number | null;
   readonly preopenPorts: readonly number[];
-  /** Paths inside the session at which folders are mounted. */
-  readonly mountPaths: readonly string[];
+  /** Paths inside the session at which folders are mounted; absent means none. */
+  readonly mountPaths?: readonly string[];
   /** Whether a folder with a model is among the mounts. */
-  readonly hasModelFolder: boolean;
-  readonly containers: number;
+  readonly hasModelFolder?: boolean;
+  /** Containers of each session; 1 where absent. */
+  readonly containers?: number;
 };
 
 export type AdmissionImage = {
@@ -63,6 +64,7 @@ export type AdmissionFacts = {
   readonly liveNames: ReadonlySet<string>;
   /** The rights of the person who asks, such as `session.priority`. */
   readonly rights: ReadonlySet<string>;
+  /** What is given where nothing is stated: milli-cores and bytes. */
   readonly defaults: { readonly cpu: number; readonly mem: number; readonly shm: number };
 };
 
@@ -74,9 +76,10 @@ export type Refusal = {
   readonly details: ErrorDetails;
 };
 
-/** A value that was raised to a minimum. */
-export type Raised = {
-  readonly slot: string;
+/** A value that was changed to what is possible. */
+export type Adjusted = {
+  /** A slot, `shm` or `priority`. */
+  readonly what: string;
   readonly asked: number;
   readonly given: number;
   readonly sentence: string;
@@ -91,8 +94,8 @@ export type Admitted = {
   readonly priority: number;
   /** The longest run time by timeout and policy, for estimates and deadlines; null where there is none. */
   readonly lifetimeMs: number | null;
-  /** What was raised to the image's minimum, to be told to the person. */
-  readonly raised: readonly Raised[];
+  /** What was raised to the image's minimum or otherwise adjusted, to be told to the person. */
+  readonly adjusted: readonly Adjusted[];
 };
 
 export type Admission = Admitted | { readonly ok: false; readonly refusals: readonly Refusal[] };

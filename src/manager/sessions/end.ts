@@ -228,6 +228,6 @@ export function deadlineReason(state: SessionStatus): string {
 export function agentLostWords(node: string): { readonly statusReason: string; readonly sentence: string } {
   return {
     statusReason: "agent-lost",
-    sentence: `Its node ${node} does not answer. The session may still run there; it is not started elsewhere.`,
+    sentence: `Its node ${node} does not answer. The session may still run there and is not moved.`,
   };
 }

@@ -3,6 +3,7 @@ import type { WallMs } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
 
 export type SessionState = SessionStatus;
+export { isFinal };
 
 /**
  * What happens to a session. `phase` events are what its kernel is seen to do; `stop` is a person, a
