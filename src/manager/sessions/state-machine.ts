@@ -30,6 +30,8 @@ type Row = Partial<Record<SessionEvent, SessionState>>;
 // has ended), so each phase allows every later one; none goes back.
 const CLOSING: Row = { stop: "TERMINATING", ended: "TERMINATED", failed: "ERROR" };
 const RUN: Row = { run: "RUNNING", degrade: "DEGRADED" };
+// A start that failed by its node's fault waits again, for another node.
+const BACK: Row = { unschedule: "PENDING" };
 
 const TABLE: Readonly<Record<SessionState, Row>> = {
   PENDING: { schedule: "SCHEDULED", cancelled: "CANCELLED", failed: "ERROR" },
@@ -42,9 +44,9 @@ const TABLE: Readonly<Record<SessionState, Row>> = {
     create: "CREATING",
     cancelled: "CANCELLED",
   },
-  PREPARING: { ...CLOSING, ...RUN, pull: "PULLING", create: "CREATING", cancelled: "CANCELLED" },
-  PULLING: { ...CLOSING, ...RUN, create: "CREATING", cancelled: "CANCELLED" },
-  CREATING: { ...CLOSING, ...RUN, cancelled: "CANCELLED" },
+  PREPARING: { ...CLOSING, ...RUN, ...BACK, pull: "PULLING", create: "CREATING", cancelled: "CANCELLED" },
+  PULLING: { ...CLOSING, ...RUN, ...BACK, create: "CREATING", cancelled: "CANCELLED" },
+  CREATING: { ...CLOSING, ...RUN, ...BACK, cancelled: "CANCELLED" },
   RUNNING: { ...CLOSING, degrade: "DEGRADED", pause: "PAUSED" },
   DEGRADED: { ...CLOSING, run: "RUNNING", pause: "PAUSED" },
   PAUSED: { resume: "PENDING", stop: "TERMINATING", ended: "TERMINATED", failed: "ERROR" },
