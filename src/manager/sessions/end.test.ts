@@ -128,7 +128,9 @@ describe("a start that failed", () => {
 
 describe("a container that vanished", () => {
   test.each(["container-removed", "engine-restarted", "node-restarted"])("%s is an error", (endReason) => {
-    expect(short({ endReason })).toEqual(["ERROR", "FAILURE", null, endReason]);
+    for (const exitCode of [null, 0, 137, 255]) {
+      expect(short({ endReason, exitCode })).toEqual(["ERROR", "FAILURE", null, endReason]);
+    }
     expect(ended({ endReason }).sentence).toContain("gpu1");
   });
   test("a full disk ends it with its limit", () => {

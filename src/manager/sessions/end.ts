@@ -64,6 +64,7 @@ const STOPS: ReadonlyMap<string, Words> = new Map([
     terminated("It was terminated at the end of the longest time that the policy allows."),
   ],
   ["idle-timeout", terminated("It was terminated because it was idle for too long.")],
+  ["agent-removed", terminated("It was terminated because its node was removed from the cluster.")],
   ["node-removed", terminated("It was terminated because its node was removed from the cluster.")],
   [
     "terminating-timeout",
@@ -108,6 +109,9 @@ const FAILURES: ReadonlyMap<string, (facts: EndFacts) => string> = new Map([
   ],
   ["host-environment", (f) => `The host environment is not possible${on(f)}${said(f)}.`],
   ["disk-full", (f) => `The disk of the node${on(f)} is full${said(f)}.`],
+  ["image-missing", (f) => `The image ${f.image} is not on the node${on(f)} and was not pulled${said(f)}.`],
+  ["engine-unreachable", (f) => `The container engine${on(f)} does not answer${said(f)}.`],
+  ["engine-refused", (f) => `The container engine${on(f)} refused it${said(f)}.`],
   ["engine-unavailable", (f) => `The container engine${on(f)} does not answer${said(f)}.`],
   ["scratch-failed", (f) => `Its scratch disk could not be made${on(f)}${said(f)}.`],
   ["create-failed", (f) => `Its container could not be created${on(f)}${said(f)}.`],
@@ -206,7 +210,9 @@ export function describeEnd(facts: EndFacts): SessionEnd {
   const endReason = facts.endReason ?? "unknown";
   const vanished = VANISHED.get(endReason);
   if (vanished !== undefined) {
-    return endWith(facts, vanished.status, exitCode, endReason, vanished.sentence(facts));
+    // The code that the engine tells of a container it lost is not that of the command.
+    const code = vanished.status === "ERROR" ? null : (exitCode ?? EXIT_KILLED);
+    return endWith(facts, vanished.status, code, endReason, vanished.sentence(facts));
   }
   if (exitCode !== null) return exited(facts, exitCode);
   const where = facts.node === null ? "its node" : facts.node;
