@@ -85,6 +85,8 @@ export type GroupTable = {
   deadlines: JsonText;
   round_robin_cursor: string | null;
   created_at: WallMs;
+  /** Kept for the sessions that were in it. */
+  removed_at: WallMs | null;
 };
 
 export type AgentTable = {

@@ -60,7 +60,7 @@ create index login_failures_by_time on login_failures (last_at);
 
 create table resource_groups (
   id text primary key,
-  name text not null unique,
+  name text not null,
   description text not null,
   active integer not null,
   public integer not null,
@@ -71,9 +71,11 @@ create table resource_groups (
   pending_timeout_ms integer,
   deadlines text not null check (json_valid(deadlines)),
   round_robin_cursor text,
-  created_at integer not null
+  created_at integer not null,
+  removed_at integer
 ) strict;
 create unique index resource_groups_one_default on resource_groups (is_default) where is_default = 1;
+create unique index resource_groups_live_name on resource_groups (name) where removed_at is null;
 create index resource_groups_by_creation on resource_groups (created_at, id);
 
 create table agents (
