@@ -5,6 +5,7 @@ import type { Ownership } from "./engine.ts";
 import { KEEP_ALIVE_PATH } from "./keep-alive.ts";
 import { containerName, kernelLabels } from "./names.ts";
 import type { ScratchPaths } from "./scratch.ts";
+import type { Ulimit } from "./ulimits.ts";
 import { USER_HOME, USER_NAME } from "./users.ts";
 
 const DEFAULT_PIDS = 4096;
@@ -42,6 +43,7 @@ export type ContainerParts = {
   readonly keepAlive: string;
   /** The node's own folders, for the host environment. */
   readonly hostMounts: readonly MountSettings[];
+  readonly ulimits: readonly Ulimit[];
 };
 
 function bind(source: string, target: string, readOnly: boolean): MountSettings {
@@ -122,6 +124,7 @@ export function containerOptions(
       CapDrop: ["ALL"],
       CapAdd: spec.uid === 0 ? ROOT_CAPABILITIES : [],
       ...resources(spec),
+      Ulimits: parts.ulimits.map((one) => ({ ...one })),
       // The engine's log only bridges a restart of the agent; this driver keeps bytes that are no UTF-8.
       LogConfig: { Type: "local", Config: { "max-size": "32m", "max-file": "2", compress: "false" } },
       Mounts: [
@@ -143,12 +146,5 @@ function resources(spec: KernelSpec) {
     ShmSize: spec.shmBytes > 0 ? spec.shmBytes : DEFAULT_SHM_BYTES,
     PidsLimit: spec.pidsLimit > 0 ? spec.pidsLimit : DEFAULT_PIDS,
     OomScoreAdj: OOM_SCORE,
-    Ulimits: [
-      // The soft limit stays moderate: old programs close every possible descriptor before each exec.
-      { Name: "nofile", Soft: 65_536, Hard: 1_048_576 },
-      // RDMA and GPU libraries pin memory; the memory limit bounds it.
-      { Name: "memlock", Soft: -1, Hard: -1 },
-      { Name: "core", Soft: 0, Hard: -1 },
-    ],
   };
 }

@@ -155,7 +155,8 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
       const inspected: unknown = await client.call(
         "measure container",
         // dockerode's types do not know that inspecting can measure.
-        (docker) => docker.getContainer(containerId).inspect(Object.assign({}, { size: true })),
+        (docker, abortSignal) =>
+          docker.getContainer(containerId).inspect(Object.assign({ abortSignal }, { size: true })),
         LONG_CALL_MS,
       );
       return Number(field(inspected, "SizeRw") ?? 0);

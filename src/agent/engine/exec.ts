@@ -51,6 +51,7 @@ export async function startExec(
   // An error also ends the reading side, where it is seen; without a listener it would end the agent.
   stream.on("error", () => {});
 
+  let refusal: Refusal | undefined;
   let leader: Leader | undefined;
   const started = settled(clock, inspect, (state) => state.pid > 0 || !state.running).then((state) => {
     leader = leaderOf(state.pid);
@@ -75,13 +76,16 @@ export async function startExec(
   stream.once("end", over.resolve);
   const exited = over.promise.then(async () => {
     const state = await settled(clock, inspect, (seen) => !seen.running && seen.exitCode !== null);
-    return state.exitCode ?? 0;
+    // Only a command that never got a process can have been refused.
+    return (state.pid === 0 ? refusal?.exitCode : undefined) ?? state.exitCode ?? 0;
   });
   exited.catch(() => {});
 
   return {
     execId: exec.id,
-    output: execOutput(stream, request, started),
+    output: execOutput(stream, request, started, (seen) => {
+      refusal = seen;
+    }),
     write: (bytes) => writeTo(stream, bytes),
     closeStdin: () => {
       if (!stream.writableEnded) stream.end();
@@ -160,32 +164,34 @@ function writeTo(stream: Duplex, bytes: Uint8Array): Promise<void> {
   });
 }
 
+/** A command that the engine could not start, in the words and with the exit code of a shell. */
+type Refusal = { readonly exitCode: 126 | 127; readonly words: string };
+
+/** The engine tells a failed start as if the command had printed it; undefined for real output. */
+export function readRefusal(text: string, command: string): Refusal | undefined {
+  if (!REFUSED_START.test(text)) return undefined;
+  if (/permission denied/i.test(text)) return { exitCode: 126, words: `${command}: permission denied` };
+  // Docker 20.10 counts this as 126, later ones as 127.
+  if (/not found|no such file/i.test(text)) return { exitCode: 127, words: `${command}: command not found` };
+  return { exitCode: 126, words: `${command}: ${text.replace(REFUSED_START, "").trim()}` };
+}
+
 async function* execOutput(
   stream: Duplex,
   request: ExecRequest,
   started: Promise<ExecState>,
+  onRefusal: (refusal: Refusal) => void,
 ): AsyncGenerator<OutputChunk> {
   let first = true;
   for await (const chunk of outputOf(stream, !request.tty)) {
-    if (first && (await isRefusal(chunk, started))) yield { stream: 2, bytes: refusalWords(chunk, request) };
-    else yield chunk;
+    const text = first ? Buffer.from(chunk.bytes).toString("utf8") : "";
+    const refusal = readRefusal(text, request.argv[0] ?? "");
     first = false;
+    if (refusal !== undefined) onRefusal(refusal);
+    if (refusal === undefined || (await started).pid > 0) {
+      yield chunk;
+    } else {
+      yield { stream: 2, bytes: Buffer.from(`${refusal.words}\r\n`) };
+    }
   }
-}
-
-/** The engine tells a failed start as if the command had printed it. */
-async function isRefusal(chunk: OutputChunk, started: Promise<ExecState>): Promise<boolean> {
-  if (!REFUSED_START.test(Buffer.from(chunk.bytes).toString("utf8"))) return false;
-  const state = await started;
-  return state.pid === 0;
-}
-
-function refusalWords(chunk: OutputChunk, { argv }: ExecRequest): Uint8Array {
-  const words = Buffer.from(chunk.bytes).toString("utf8").trim();
-  const what = /permission denied/i.test(words)
-    ? "permission denied"
-    : /not found|no such file/i.test(words)
-      ? "command not found"
-      : words.replace(REFUSED_START, "");
-  return Buffer.from(`${argv[0] ?? ""}: ${what}\r\n`);
 }

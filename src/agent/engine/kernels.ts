@@ -10,6 +10,7 @@ import type { ContainerView, CreateStep, KernelRef, Ownership } from "./engine.t
 import { currentHostMounts, HOST_ACCOUNTS } from "./host-image.ts";
 import { checkRef, containerName, LABEL, ownershipFilter, refOfLabels } from "./names.ts";
 import type { ScratchPaths, ScratchStore } from "./scratch.ts";
+import { nodeUlimits } from "./ulimits.ts";
 import { type AccountFiles, mergeAccounts } from "./users.ts";
 import { containerView } from "./views.ts";
 
@@ -123,7 +124,7 @@ export function createKernels({
     const image = spec.imageIsHost ? await shared.hostImage() : spec.image;
     const hostMounts = spec.imageIsHost ? currentHostMounts(await readdir("/etc")) : [];
     const keepAlive = await shared.keepAlive();
-    const parts = { image, network, scratch: paths, keepAlive, hostMounts };
+    const parts = { image, network, scratch: paths, keepAlive, hostMounts, ulimits: nodeUlimits() };
     const options = containerOptions(spec, ownership, parts);
     try {
       await client.call("create container", (docker) => docker.createContainer(options), LONG_CALL_MS);
