@@ -1,6 +1,102 @@
-import { COMMIT, VERSION } from "../kit/version.ts";
+import { systemClock } from "../kit/clock.ts";
+import { isBerthError } from "../kit/errors.ts";
+import { type Client, createClient } from "./client.ts";
+import { type CommandSpec, createShow, type Invocation, readOptions } from "./command.ts";
+import { EXIT_REFUSED, EXIT_USAGE, reportFailure, usage } from "./failures.ts";
+import { type Io, processIo } from "./io.ts";
+import { buildProgram, type Output, type Tree, usageFault } from "./program.ts";
+import { findTarget } from "./target.ts";
+import { type Extras, treeOf } from "./tree.ts";
 
-export async function runCli(argv: readonly string[]): Promise<number> {
-  process.stdout.write(`berth ${VERSION} (${COMMIT})\n`);
-  return argv[0] === "version" ? 0 : 2;
+/** Splits at the first `--`, for the commands that pass what follows it on. */
+function splitTail(
+  tree: Tree,
+  argv: readonly string[],
+): {
+  readonly head: readonly string[];
+  readonly tail: readonly string[] | undefined;
+} {
+  const takes = tree.commands.some((spec) => spec.tail && spec.usage.split(" ", 1)[0] === argv[0]);
+  const at = takes ? argv.indexOf("--") : -1;
+  return at < 0 ? { head: argv, tail: undefined } : { head: argv.slice(0, at), tail: argv.slice(at + 1) };
+}
+
+function invocationOf(
+  io: Io,
+  spec: CommandSpec,
+  args: readonly string[],
+  values: Readonly<Record<string, unknown>>,
+  tail: readonly string[] | undefined,
+): Invocation {
+  const options = readOptions(values);
+  let client: Promise<Client> | undefined;
+  return {
+    args,
+    tail: spec.tail ? tail : undefined,
+    options,
+    json: options.flag("json"),
+    io,
+    clock: systemClock,
+    client: () => {
+      client ??= findTarget(io, options.text("data-dir")).then((target) =>
+        createClient({ target, clock: systemClock }),
+      );
+      return client;
+    },
+    show: createShow(io, { now: systemClock.wall(), utc: options.flag("utc") }),
+  };
+}
+
+/**
+ * Runs a command of the client and returns its exit code: 0, 1 when it was refused or failed, 2 when the
+ * command line is wrong; `run` and `exec` return the command's own code, and 125 when Berth refused or failed.
+ * Never throws.
+ */
+export async function runCli(
+  argv: readonly string[],
+  extras: Extras = {},
+  io: Io = processIo(),
+): Promise<number> {
+  const tree = treeOf(extras);
+  const { head, tail } = splitTail(tree, argv);
+  const json = head.includes("--json");
+  const printed: { stream: "out" | "err"; text: string }[] = [];
+  const output: Output = {
+    out: (text) => printed.push({ stream: "out", text }),
+    err: (text) => printed.push({ stream: "err", text }),
+  };
+  let code = 0;
+  let failCode = EXIT_REFUSED;
+  const program = buildProgram(
+    tree,
+    async (spec, args, values) => {
+      failCode = spec.failCode ?? EXIT_REFUSED;
+      code = (await spec.run(invocationOf(io, spec, args, values, tail))) ?? 0;
+    },
+    output,
+    tail === undefined,
+  );
+  try {
+    await program.parseAsync([...head], { from: "user" });
+  } catch (error) {
+    code = await faultCode(io, error, { json, failCode, printed });
+  }
+  for (const { stream, text } of printed) await io[stream](text).catch(() => {});
+  return code;
+}
+
+async function faultCode(
+  io: Io,
+  error: unknown,
+  state: {
+    readonly json: boolean;
+    readonly failCode: number;
+    readonly printed: readonly { readonly stream: "out" | "err" }[];
+  },
+): Promise<number> {
+  const fault = usageFault(error);
+  if (fault?.help) return state.printed.some(({ stream }) => stream === "err") ? EXIT_USAGE : 0;
+  await reportFailure(io, fault === undefined ? error : usage(fault.sentence), state.json);
+  const isUsage = fault !== undefined || (isBerthError(error) && error.code === "usage");
+  return isUsage ? EXIT_USAGE : state.failCode;
 }

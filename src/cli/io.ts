@@ -1,0 +1,67 @@
+import { hostname } from "node:os";
+import { BerthError } from "../kit/errors.ts";
+
+export type SignalName = "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGQUIT" | "SIGWINCH";
+
+/** Everything a command may touch of the process it runs in; tests give one of their own. */
+export interface Io {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly stdinTty: boolean;
+  readonly stdoutTty: boolean;
+  readonly stderrTty: boolean;
+  /** Whether the process runs as root. */
+  readonly root: boolean;
+  readonly hostname: string;
+  /** Writes to stdout or stderr; resolves once the receiver took it. Throws `output-closed` when it is gone. */
+  out(data: string | Uint8Array): Promise<void>;
+  err(data: string | Uint8Array): Promise<void>;
+  /** The bytes of stdin, read only as fast as they are taken. */
+  stdin(): AsyncIterable<Uint8Array>;
+  /** Raw mode of the terminal on stdin; does nothing where stdin is none. */
+  setRaw(on: boolean): void;
+  /** Size of the terminal in characters. */
+  size(): { readonly cols: number; readonly rows: number };
+  /** Calls `fn` for each such signal instead of the default; the result ends that. */
+  onSignal(name: SignalName, fn: () => void): () => void;
+}
+
+function writer(stream: NodeJS.WriteStream) {
+  return (data: string | Uint8Array): Promise<void> =>
+    new Promise((resolve, reject) => {
+      if (data.length === 0) return resolve();
+      stream.write(data, (cause) => {
+        if (!cause) return resolve();
+        reject(new BerthError("output-closed", "Nobody reads the output any more.", { cause }));
+      });
+    });
+}
+
+/** The process's own streams, terminal and signals. */
+export function processIo(): Io {
+  // A closed pipe is told by the callback of the write that met it; the event must have a listener all the same.
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.removeAllListeners("error");
+    stream.on("error", () => {});
+  }
+  const { stdin, stdout, stderr } = process;
+  const terminal = stdout.isTTY ? stdout : stderr;
+  return {
+    env: process.env,
+    stdinTty: stdin.isTTY === true,
+    stdoutTty: stdout.isTTY === true,
+    stderrTty: stderr.isTTY === true,
+    root: process.getuid?.() === 0,
+    hostname: hostname(),
+    out: writer(stdout),
+    err: writer(stderr),
+    stdin: () => stdin,
+    setRaw: (on) => {
+      if (stdin.isTTY) stdin.setRawMode(on);
+    },
+    size: () => ({ cols: terminal.columns || 80, rows: terminal.rows || 24 }),
+    onSignal: (name, fn) => {
+      process.on(name, fn);
+      return () => process.off(name, fn);
+    },
+  };
+}
