@@ -2,20 +2,22 @@ import { pack as createPack, extract } from "tar-stream";
 import { type EngineClient, hasStatus } from "./client.ts";
 import { bytesOf } from "./output.ts";
 
-/** One entry of a tar: a file with its text, a folder, or a link with its target. */
+/** One entry of a tar: a file with its text or bytes, a folder, or a link with its target. */
 export type TarEntry = {
   readonly name: string;
   readonly mode: number;
   readonly text?: string;
+  readonly bytes?: Buffer;
   readonly link?: string;
 };
 
 /** A tar of these entries, all of them root's. The same entries give the same bytes. */
 export async function makeTar(entries: readonly TarEntry[]): Promise<Buffer> {
   const pack = createPack();
-  for (const { name, mode, text, link } of entries) {
+  for (const { name, mode, text, bytes, link } of entries) {
     const common = { name, mode, uid: 0, gid: 0, mtime: new Date(0) };
-    if (text !== undefined) pack.entry({ ...common, type: "file" }, text);
+    const content = bytes ?? text;
+    if (content !== undefined) pack.entry({ ...common, type: "file" }, content);
     else if (link !== undefined) pack.entry({ ...common, type: "symlink", linkname: link });
     else pack.entry({ ...common, type: "directory" });
   }

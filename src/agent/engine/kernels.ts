@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
-import type { ContainerInspectInfo } from "dockerode";
+import type { ContainerCreateOptions, ContainerInspectInfo } from "dockerode";
 import type { Clock } from "../../kit/clock.ts";
-import { BerthError } from "../../kit/errors.ts";
+import { BerthError, isBerthError } from "../../kit/errors.ts";
 import type { KernelSpec } from "../../wire/generated/berth.ts";
 import { containerHas, putIntoContainer, readContainerFile } from "./archive.ts";
 import { type EngineClient, hasStatus, LONG_CALL_MS, wordsOf } from "./client.ts";
@@ -15,6 +15,7 @@ import { type AccountFiles, mergeAccounts } from "./users.ts";
 import { containerView } from "./views.ts";
 
 const INSPECT_AT_ONCE = 8;
+const HOST_IMAGE_TRIES = 3;
 const REMOVE_TRIES = 20;
 const REMOVE_AGAIN_MS = 250;
 
@@ -121,18 +122,27 @@ export function createKernels({
   }
 
   async function makeContainer(spec: KernelSpec, paths: ScratchPaths, network: string): Promise<void> {
-    const image = spec.imageIsHost ? await shared.hostImage() : spec.image;
     const hostMounts = spec.imageIsHost ? currentHostMounts(await readdir("/etc")) : [];
     const keepAlive = await shared.keepAlive();
-    const parts = { image, network, scratch: paths, keepAlive, hostMounts, ulimits: nodeUlimits() };
-    const options = containerOptions(spec, ownership, parts);
+    for (let attempt = 1; ; attempt += 1) {
+      const image = spec.imageIsHost ? await shared.hostImage() : spec.image;
+      const parts = { image, network, scratch: paths, keepAlive, hostMounts, ulimits: nodeUlimits() };
+      try {
+        return await submit(containerOptions(spec, ownership, parts), spec.image);
+      } catch (error) {
+        // Another agent of this engine may have removed the host image since we looked.
+        const again = spec.imageIsHost && isBerthError(error) && error.code === "image-missing";
+        if (!again || attempt === HOST_IMAGE_TRIES) throw error;
+      }
+    }
+  }
+
+  async function submit(options: ContainerCreateOptions, image: string): Promise<void> {
     try {
       await client.call("create container", (docker) => docker.createContainer(options), LONG_CALL_MS);
     } catch (error) {
       if (hasStatus(error, 404) && /image/i.test(wordsOf(error))) {
-        throw new BerthError("image-missing", `The image ${spec.image} is not on this node.`, {
-          cause: error,
-        });
+        throw new BerthError("image-missing", `The image ${image} is not on this node.`, { cause: error });
       }
       // Name in use: an attempt whose answer was lost has made it.
       if (!hasStatus(error, 409)) throw error;
