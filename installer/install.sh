@@ -291,7 +291,7 @@ install_agent() {
       token=TOKEN manager_url=URL
     else
       manager_url=$(local_url)
-      token=$(local_berth join-token create --ttl 10m --json | tool field - secret)
+      token=$(local_berth join-token create --ttl 10m)
     fi
   fi
   write_agent_config "$manager_url" "$token"

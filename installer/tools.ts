@@ -77,9 +77,9 @@ async function agentsReady(url: string): Promise<void> {
   if (!isObject(answer) || !(Number(answer.agentsReady) > 0)) throw new Error("no node is ready yet");
 }
 
-/** Prints a text of a JSON file, `-` for standard input. */
+/** Prints a text of a JSON file. */
 function field(file: string, name: string): void {
-  const value: unknown = JSON.parse(readFileSync(file === "-" ? 0 : file, "utf8"));
+  const value: unknown = JSON.parse(readFileSync(file, "utf8"));
   if (!isObject(value) || typeof value[name] !== "string") throw new Error(`${file} has no text ${name}`);
   process.stdout.write(value[name]);
 }
