@@ -148,6 +148,19 @@ describe.skipIf(!hasEngine)("commands in a running kernel", () => {
   );
 
   test(
+    "ending a terminal hangs up, as closing a window does",
+    async () => {
+      const script =
+        "trap 'echo hung up > ~/note; exit' HUP; trap '' TERM; echo up; while :; do sleep 0.1; done";
+      const handle = await exec(script, { tty: true, stdin: true });
+      for await (const _ of handle.output) break;
+      await handle.end();
+      expect((await finish(await exec("cat ~/note"))).stdout).toBe("hung up\n");
+    },
+    LIMIT_MS,
+  );
+
+  test(
     "a slow reader slows its command alone",
     async () => {
       const slow = await exec("yes | head -c 30000000; echo", {});

@@ -1,3 +1,4 @@
+import { mkdirSync, realpathSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Clock } from "../../kit/clock.ts";
@@ -33,9 +34,12 @@ export type DockerEngineOptions = {
 /** Rules are put back when something else on the node, such as a firewall's reload, has taken them away. */
 const FIREWALL_AGAIN_MS = 30_000;
 
-/** Docker (20.10 or newer) as the engine of a node. Opens nothing until its first call. */
+/** Docker (20.10 or newer) as the engine of a node. Makes the data folder; asks the engine nothing until its first call. */
 export function createDockerEngine(options: DockerEngineOptions): Engine {
-  const { socketPath, ownership, dataDir, clock, log } = options;
+  const { socketPath, ownership, clock, log } = options;
+  // The kernel lists mounts by their real paths: through a link they would look as if they were not there.
+  mkdirSync(options.dataDir, { recursive: true, mode: 0o700 });
+  const dataDir = realpathSync(options.dataDir);
   const client = createEngineClient({ socketPath, clock });
   const scratch = createScratchStore({ dataDir, mode: options.scratchMode ?? "auto", clock, log });
   const network = createSessionNetwork({

@@ -151,7 +151,7 @@ export interface Engine {
   replayOutput(containerId: string, follow: boolean): AsyncIterable<OutputChunk>;
   /** SIGTERM, then SIGKILL after `graceMs`; with `graceMs` 0 SIGKILL at once. Bounded; resolves when it has ended. */
   stopContainer(containerId: string, graceMs: number): Promise<void>;
-  /** The main process's exit code once it has ended; at once for one that ended before. */
+  /** The main process's exit code once it has ended; at once for one that ended before. Throws `kernel-not-running` when it is gone. */
   waitContainer(containerId: string, signal: AbortSignal): Promise<number>;
   /** Removes container, network, scratch mount and scratch file of a kernel; what is gone already is no error. */
   removeKernel(ref: KernelRef): Promise<void>;

@@ -2,18 +2,21 @@ import { describe, expect, test } from "bun:test";
 import { systemClock } from "../../kit/clock.ts";
 import { endProcesses, familyOf, parseStat, readProcess, signalProcess } from "./processes.ts";
 
-const stat = (pid: number, parent: number, session = 1) => ({
-  pid,
-  parent,
-  session,
-  state: "S",
-  startTicks: pid,
-});
+const stat = (pid: number, parent: number, session = 1) => {
+  return { pid, parent, session, terminal: false, state: "S", startTicks: pid };
+};
 
 describe("parseStat", () => {
   test("reads a name with brackets and blanks", () => {
     const line = `42 (a) (b c) S 7 42 40 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 98765 1 2 3\n`;
-    expect(parseStat(line)).toEqual({ pid: 42, state: "S", parent: 7, session: 40, startTicks: 98765 });
+    expect(parseStat(line)).toEqual({
+      pid: 42,
+      state: "S",
+      parent: 7,
+      session: 40,
+      terminal: false,
+      startTicks: 98765,
+    });
   });
 
   test("is undefined for what is no such line", () => {

@@ -7,6 +7,8 @@ export type ProcessId = { readonly pid: number; readonly startTicks: number };
 export type ProcessStat = ProcessId & {
   readonly parent: number;
   readonly session: number;
+  /** Whether it belongs to a terminal. */
+  readonly terminal: boolean;
   readonly state: string;
 };
 
@@ -24,6 +26,7 @@ export function parseStat(line: string): ProcessStat | undefined {
     state: fields[0] ?? "",
     parent: Number(fields[1]),
     session: Number(fields[3]),
+    terminal: fields[4] !== "0",
     startTicks: Number(fields[19]),
   };
 }
@@ -83,7 +86,7 @@ export function signalProcess(
 const LOOK_MS = 50;
 
 /**
- * Ends processes: SIGTERM, after `graceMs` SIGKILL. `find` is asked again each time, so that what was started
+ * Ends processes: SIGTERM (and SIGHUP in a terminal, where shells heed nothing else), after `graceMs` SIGKILL. `find` is asked again each time, so that what was started
  * meanwhile is ended too. Resolves with whether nothing is left, at most two seconds after the SIGKILL.
  */
 export async function endProcesses(
@@ -103,7 +106,10 @@ export async function endProcesses(
       if (clock.mono() >= until && signal === "SIGTERM") break;
       for (const one of left) {
         const key = `${signal} ${one.pid} ${one.startTicks}`;
-        if (!asked.has(key)) signalProcess(one, signal);
+        if (!asked.has(key)) {
+          if (one.terminal) signalProcess(one, "SIGHUP");
+          signalProcess(one, signal);
+        }
         asked.add(key);
       }
       if (clock.mono() >= until) break;
