@@ -108,13 +108,13 @@ function wordCases(places: readonly Place[], dialect: Dialect): string {
 /** Finds the place: the words before the cursor that name a command, options and their values skipped. */
 function pathFinder(tree: Tree, index: { readonly first: string; readonly last: string }): string {
   const families = tree.families.map(({ name }) => name).join("|");
-  return `  local path= word i
+  return `  local path= found= word i
   for ((i = ${index.first}; i < ${index.last}; i++)); do
     word=\${words[i]}
     [[ $word == -- ]] && return
-    [[ $word == -* ]] && continue
+    [[ $word == -* || -n $found ]] && continue
     if [[ -z $path ]]; then path=$word; else path="$path $word"; fi
-    case $path in ${families}) ;; *) break ;; esac
+    case $path in ${families}) ;; *) found=1 ;; esac
   done`;
 }
 
