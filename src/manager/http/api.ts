@@ -146,13 +146,13 @@ export function createApi(options: ApiOptions): Api {
     let body: unknown;
     try {
       body = await run();
+      const checked = checkAnswers && answer.kind === "json" ? answer.schema.safeParse(body) : undefined;
+      if (checked?.success === false) throw new TypeError(`answer of ${id}: ${checked.error.message}`);
     } catch (err) {
       if (attempt !== undefined) await idempotency.forget(attempt);
       throw err;
     }
     if (answer.kind !== "json") return sendEmpty(response, exchange.requestId);
-    const checked = checkAnswers ? answer.schema.safeParse(body) : undefined;
-    if (checked?.success === false) throw new TypeError(`answer of ${id}: ${checked.error.message}`);
     if (attempt !== undefined) await idempotency.finish(attempt, { status: answer.status, body });
     sendJson(response, exchange.requestId, answer.status, body);
   }
