@@ -3,7 +3,7 @@ import * as x509 from "@peculiar/x509";
 
 const ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 
-/** A certificate signed by itself, for 127.0.0.1, as a manager shows it; nothing else can be signed with it. */
+/** A certificate signed by itself, as a manager shows it; nothing else can be signed with it. */
 export async function selfSigned(
   name = "Berth dashboard",
 ): Promise<{ readonly cert: string; readonly key: string }> {
@@ -23,6 +23,7 @@ export async function selfSigned(
     ],
   });
   const pkcs8 = Buffer.from(await crypto.subtle.exportKey("pkcs8", keys.privateKey)).toString("base64");
-  const key = `-----BEGIN PRIVATE KEY-----\n${pkcs8.replace(/(.{64})/g, "$1\n")}\n-----END PRIVATE KEY-----\n`;
+  const lines = pkcs8.replace(/(.{64})/g, "$1\n");
+  const key = `-----BEGIN PRIVATE KEY-----\n${lines}\n-----END PRIVATE KEY-----\n`;
   return { cert: certificate.toString("pem"), key };
 }

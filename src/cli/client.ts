@@ -159,7 +159,7 @@ export function createClient({ target, clock }: { readonly target: Target; reado
       const parsed = answer.schema.safeParse(parseOrNull(await attempt(route, input, options)));
       if (parsed.success) return parsed.data;
       const path = parsed.error.issues[0]?.path.join(".") ?? "";
-      const sentence = `The manager's answer to ${route.id} was not understood (${path}). Is it of another version?`;
+      const sentence = `The answer to ${route.id} is not understood (${path}): the manager is of another version.`;
       throw new BerthError("unexpected-answer", sentence, { cause: parsed.error });
     },
     send: async (route, input = {}, options = {}) => {

@@ -46,6 +46,28 @@ describe("completion in bash", () => {
   });
 });
 
+test.skipIf(Bun.which("zsh") === null)("zsh offers the same", () => {
+  const offer = (line: string) => {
+    const words = line.split(" ");
+    const script = `
+compdef() { : }
+compadd() { shift; print -l -- "$@" }
+berth() { print "name-of-$2" }
+${completionScript("zsh", tree)}
+words=(${words.map((word) => `'${word}'`).join(" ")})
+CURRENT=${words.length}
+_berth
+whence -p ls >/dev/null || print "PATH is gone"`;
+    const { stdout, stderr } = Bun.spawnSync(["zsh", "-f", "-c", script]);
+    expect(stderr.toString()).toBe("");
+    return stdout.toString().split("\n").filter(Boolean);
+  };
+  expect(offer("berth image ")).toEqual(["ls", "show", "add", "rm", "pull"]);
+  expect(offer("berth show ")).toEqual(["name-of-sessions"]);
+  expect(offer("berth node set x --schedulable ")).toEqual(["on", "off"]);
+  expect(offer("berth run -- -")).toEqual([]);
+});
+
 test.each(["zsh", "fish"])("the script for %s names every command", (shell) => {
   const script = completionScript(shell, tree);
   for (const { name, commands } of tree.families) {

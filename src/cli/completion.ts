@@ -100,7 +100,8 @@ function wordCases(places: readonly Place[], dialect: Dialect): string {
       const words = options.flatMap((option) => option.words);
       const rest =
         commands.length > 0 ? dialect.words(commands.map(([name]) => name)) : source(dialect, completes);
-      return `    ${quote(path)}) if [[ $cur == -* ]]; then ${dialect.words([...words, "--help"])}; else ${rest}; fi ;;`;
+      const all = dialect.words([...words, "--help"]);
+      return `    ${quote(path)}) if [[ $cur == -* ]]; then ${all}; else ${rest}; fi ;;`;
     })
     .join("\n");
 }
@@ -108,13 +109,13 @@ function wordCases(places: readonly Place[], dialect: Dialect): string {
 /** Finds the place: the words before the cursor that name a command, options and their values skipped. */
 function pathFinder(tree: Tree, index: { readonly first: string; readonly last: string }): string {
   const families = tree.families.map(({ name }) => name).join("|");
-  return `  local path= found= word i
+  return `  local place= found= word i
   for ((i = ${index.first}; i < ${index.last}; i++)); do
     word=\${words[i]}
     [[ $word == -- ]] && return
     [[ $word == -* || -n $found ]] && continue
-    if [[ -z $path ]]; then path=$word; else path="$path $word"; fi
-    case $path in ${families}) ;; *) found=1 ;; esac
+    if [[ -z $place ]]; then place=$word; else place="$place $word"; fi
+    case $place in ${families}) ;; *) found=1 ;; esac
   done`;
 }
 
@@ -131,10 +132,10 @@ _berth() {
   local -a words=("\${COMP_WORDS[@]}")
   COMPREPLY=()
 ${pathFinder(tree, { first: "1", last: "COMP_CWORD" })}
-  case "$path|$prev" in
+  case "$place|$prev" in
 ${cases(places, dialect)}
   esac
-  case "$path" in
+  case "$place" in
 ${wordCases(places, dialect)}
   esac
   # A name with a colon is more than one word to bash.
@@ -156,10 +157,10 @@ function zsh(tree: Tree): string {
 _berth() {
   local cur=\${words[CURRENT]} prev=\${words[CURRENT-1]}
 ${pathFinder(tree, { first: "2", last: "CURRENT" })}
-  case "$path|$prev" in
+  case "$place|$prev" in
 ${cases(places, dialect)}
   esac
-  case "$path" in
+  case "$place" in
 ${wordCases(places, dialect)}
   esac
 }

@@ -143,11 +143,11 @@ export async function followLogs(options: FollowOptions): Promise<void> {
 
 function goneFor(error: unknown, session: string): BerthError {
   const why = error instanceof Error ? error.message : "The connection was lost.";
-  const sentence = `${why} The session may still run: "berth show ${session}" tells once the manager is back.`;
+  const sentence = `${why} The session may still run; "berth show ${session}" tells when it is back.`;
   return new BerthError("unreachable", sentence, { cause: error });
 }
 
-/** Waits until the session has a final status and returns it then. Bears a manager that is gone for a while. */
+/** Waits until the session has a final status and returns it. Bears a manager that is gone for a while. */
 export async function waitForEnd(
   options: Pick<FollowOptions, "client" | "clock" | "session" | "signal" | "patienceMs">,
 ): Promise<SessionDetail> {

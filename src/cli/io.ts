@@ -12,7 +12,7 @@ export interface Io {
   /** Whether the process runs as root. */
   readonly root: boolean;
   readonly hostname: string;
-  /** Writes to stdout or stderr; resolves once the receiver took it. Throws `output-closed` when it is gone. */
+  /** Writes; resolves once the receiver took it. Throws `output-closed` when the receiver is gone. */
   out(data: string | Uint8Array): Promise<void>;
   err(data: string | Uint8Array): Promise<void>;
   /** The bytes of stdin, read only as fast as they are taken. */
@@ -38,7 +38,7 @@ function writer(stream: NodeJS.WriteStream) {
 
 /** The process's own streams, terminal and signals. */
 export function processIo(): Io {
-  // A closed pipe is told by the callback of the write that met it; the event must have a listener all the same.
+  // A closed pipe is told by the callback of the write that met it; the event needs a listener all the same.
   for (const stream of [process.stdout, process.stderr]) {
     stream.removeAllListeners("error");
     stream.on("error", () => {});

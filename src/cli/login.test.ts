@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { selfSigned } from "./certificates.testing.ts";
@@ -177,6 +177,21 @@ describe("a certificate that nobody vouches for", () => {
     expect((await run(["whoami"], { env })).code).toBe(0);
     const without = await run(["whoami"], { env: { ...env, BERTH_FINGERPRINT: "" } });
     expect(without.io.stderr()).toContain("[certificate-not-trusted]");
+  });
+
+  test("the manager's own certificate in a file is enough", async () => {
+    const pair = await selfSigned();
+    const { url } = signInManager(pair);
+    const file = join(home, "https-cert.pem");
+    writeFileSync(file, pair.cert);
+    const env = { BERTH_CA: file };
+    expect((await run(["login", url, ...WITH_PASSWORD], { stdin: "right\n", env })).code).toBe(0);
+    expect((await run(["whoami"])).code).toBe(0);
+    writeFileSync(file, (await selfSigned()).cert);
+    expect((await run(["login", url, ...WITH_PASSWORD], { stdin: "right\n", env })).code).toBe(1);
+    writeFileSync(file, "nothing");
+    const { io } = await run(["login", url, ...WITH_PASSWORD], { stdin: "right\n", env });
+    expect(io.stderr()).toContain("[invalid-ca]");
   });
 
   test("on a terminal a person decides", async () => {

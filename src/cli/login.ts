@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { type Me, me } from "../contract/accounts.ts";
 import { api } from "../contract/api.ts";
 import { BerthError, messageOf } from "../kit/errors.ts";
@@ -14,7 +13,7 @@ import {
 import { ApiError, isTransient } from "./failures.ts";
 import { connectionFault, parseOrNull, problemOf } from "./faults.ts";
 import { ask, readPassword } from "./prompt.ts";
-import { originOf, trustByFingerprint } from "./target.ts";
+import { originOf, trustByFile, trustByFingerprint } from "./target.ts";
 import { fingerprintMatches, fingerprintOf, probeCertificate, type Trust, tlsOptions } from "./tls.ts";
 
 /** Decides how the certificate of this address is judged from now on; asks a person where it must. */
@@ -29,7 +28,7 @@ async function decideTrust(invocation: Invocation, url: string): Promise<Trust> 
   const fingerprint = options.text("fingerprint") ?? io.env.BERTH_FINGERPRINT;
   if (fingerprint) return trustByFingerprint(url, fingerprint);
   const caFile = options.text("ca") ?? io.env.BERTH_CA;
-  if (caFile) return { kind: "ca", pem: readFileSync(caFile, "utf8") };
+  if (caFile) return trustByFile(caFile);
   const probe = await probeCertificate(url);
   if (probe.trusted) return { kind: "system" };
   const kept = readCredentials(credentialsPath(io.env));

@@ -49,7 +49,7 @@ function invocationOf(
 
 /**
  * Runs a command of the client and returns its exit code: 0, 1 when it was refused or failed, 2 when the
- * command line is wrong; `run` and `exec` return the command's own code, and 125 when Berth refused or failed.
+ * command line is wrong; `run` and `exec` return the command's own code, 125 when Berth refused or failed.
  * Never throws.
  */
 export async function runCli(

@@ -2,7 +2,7 @@ import type { LogSink } from "./follow.ts";
 
 const NEWLINE = 0x0a;
 
-/** A sink that passes whole lines on, each with a prefix, so that the output of several can share a terminal. */
+/** A sink that passes whole lines on, each with a prefix, so that several can share a terminal. */
 export function createLineSink(prefix: string, sink: LogSink): LogSink & { end(): Promise<void> } {
   const held: Record<"stdout" | "stderr", Uint8Array> = {
     stdout: new Uint8Array(0),

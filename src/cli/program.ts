@@ -59,8 +59,8 @@ function addCommand(parent: Command, spec: CommandSpec, handler: Handler, passTh
 export type Tree = { readonly commands: readonly CommandSpec[]; readonly families: readonly FamilySpec[] };
 
 /**
- * The command line as commander takes it. `passThrough` lets `run`, `start` and `exec` take what follows their
- * last argument as the command; it is off when a `--` marks the command's beginning.
+ * The command line as commander takes it. `passThrough` lets `run` and `exec` take what follows their last
+ * argument as the command; it is off when a `--` marks the command's beginning.
  */
 export function buildProgram(tree: Tree, handler: Handler, output: Output, passThrough: boolean): Command {
   const program = new Command("berth");

@@ -16,7 +16,7 @@ export async function readLine(io: Io): Promise<string> {
   return (Buffer.concat(parts).toString("utf8").split("\n", 1)[0] ?? "").replace(/\r$/, "");
 }
 
-/** Asks on the terminal; with `hidden` nothing that is typed is shown. Throws `no-terminal`, `interrupted`. */
+/** Asks on the terminal; `hidden` shows nothing of what is typed. Throws `no-terminal`, `interrupted`. */
 export async function ask(io: Io, question: string, hidden = false): Promise<string> {
   if (!io.stdinTty || !io.stderrTty) {
     throw new BerthError("no-terminal", `There is no terminal to ask on: ${question.trim()}`);

@@ -40,7 +40,7 @@ export function parseStart(text: string, clock: Clock): string {
     ? Date.parse(text.length === 10 ? `${text}T00:00` : text.replace(" ", "T"))
     : Number.NaN;
   if (Number.isNaN(time)) {
-    const sentence = `--start-at: "${text}" is not a time. Write 2027-01-31T08:00, with an offset or Z for another zone, or +30m.`;
+    const sentence = `--start-at: "${text}" is not a time. Write 2027-01-31T08:00, 2027-01-31T08:00Z or +30m.`;
     throw new BerthError("invalid-time", sentence, { field: "startsAt" });
   }
   return new Date(time).toISOString();

@@ -4,7 +4,8 @@ import { createSseReader } from "./sse.ts";
 
 test("messages come out the same however the bytes are cut", () => {
   const text =
-    ': hello\n\nid: 7\nevent: session.status\ndata: {"a":1}\n\ndata: 한\ndata: b\r\n\r\n: beat\n\nid:9\ndata:x\n\n';
+    ': hello\n\nid: 7\nevent: session.status\ndata: {"a":1}\n\ndata: 한\ndata: b\r\n\r\n' +
+    ": beat\n\nid:9\ndata:x\n\n";
   const bytes = Buffer.from(text);
   fc.assert(
     fc.property(fc.array(fc.nat(bytes.length)), (cuts) => {

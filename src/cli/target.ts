@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { BerthError, messageOf } from "../kit/errors.ts";
@@ -33,11 +34,16 @@ export function originOf(text: string): string {
   return url.origin;
 }
 
-function readCa(path: string): string {
+/** Trusts what a file with certificates vouches for. Throws `invalid-ca`. */
+export function trustByFile(path: string): Trust {
   try {
-    return readFileSync(path, "utf8");
+    const pem = readFileSync(path, "utf8");
+    const certificate = new X509Certificate(pem);
+    const own = !certificate.ca && certificate.issuer === certificate.subject;
+    // The manager's own certificate: it vouches for itself alone, under whatever name it is reached.
+    return own ? { kind: "pinned", pem: certificate.toString() } : { kind: "ca", pem };
   } catch (error) {
-    throw new BerthError("invalid-ca", `The file with the authority cannot be read: ${messageOf(error)}.`);
+    throw new BerthError("invalid-ca", `${path} is not a file with a certificate: ${messageOf(error)}.`);
   }
 }
 
@@ -45,7 +51,7 @@ function readCa(path: string): string {
 async function trustFromEnv(url: string, env: Io["env"]): Promise<Trust> {
   if (!url.startsWith("https:")) return { kind: "system" };
   if (env.BERTH_FINGERPRINT) return trustByFingerprint(url, env.BERTH_FINGERPRINT);
-  return env.BERTH_CA ? { kind: "ca", pem: readCa(env.BERTH_CA) } : { kind: "system" };
+  return env.BERTH_CA ? trustByFile(env.BERTH_CA) : { kind: "system" };
 }
 
 /** Trusts the certificate that the address shows if, and only if, it has this fingerprint. */
@@ -54,7 +60,7 @@ export async function trustByFingerprint(url: string, fingerprint: string): Prom
   if (!fingerprintMatches(probe.pem, fingerprint)) {
     throw new BerthError(
       "wrong-fingerprint",
-      `The certificate of ${url} has the fingerprint ${fingerprintOf(probe.pem)}, not the one that was given.`,
+      `The certificate of ${url} has another fingerprint than was given: ${fingerprintOf(probe.pem)}.`,
     );
   }
   if (probe.trusted) return { kind: "system" };

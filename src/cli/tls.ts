@@ -89,8 +89,9 @@ export function certificateFault(url: string, trust: Trust, code: string): Berth
   if (trust.kind === "pinned") {
     return new BerthError(
       "certificate-changed",
-      `${url} shows another certificate than the one that was trusted before (${fingerprintOf(trust.pem)}). ` +
-        `If the manager was set up anew, sign in again with "berth login ${url}"; if not, somebody may be in between.`,
+      `${url} shows another certificate than was trusted before (${fingerprintOf(trust.pem)}). ` +
+        `If the manager was set up anew, sign in again: berth login ${url}. ` +
+        "If not, somebody may be in between.",
     );
   }
   const why = code === "CERT_HAS_EXPIRED" ? "has ended" : "is not trusted by this machine";
