@@ -1,16 +1,22 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import net from "node:net";
 import { api } from "../contract/api.ts";
-import { systemClock } from "../kit/clock.ts";
 import { createClient, pathOf } from "./client.ts";
 import { ApiError } from "./failures.ts";
-import { detail, type FakeManager, fakeManager, type Handler, problemResponse, SESSION } from "./testing.ts";
+import {
+  detail,
+  type FakeManager,
+  fakeManager,
+  type Handler,
+  PROMPT_CLOCK,
+  problemResponse,
+  SESSION,
+} from "./testing.ts";
 
 let manager: FakeManager | undefined;
 afterEach(() => manager?.stop());
 
-/** Waits of retries pass at once. */
-const clock = { ...systemClock, sleep: async () => {} };
+const clock = PROMPT_CLOCK;
 
 function clientOf(handlers: Readonly<Record<string, Handler>>) {
   manager = fakeManager(handlers);

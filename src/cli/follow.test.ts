@@ -3,13 +3,12 @@ import http from "node:http";
 import fc from "fast-check";
 import type { Problem } from "../contract/errors.ts";
 import type { SessionDetail } from "../contract/sessions.ts";
-import { systemClock } from "../kit/clock.ts";
 import { encodeFrame, type Frame } from "../kit/frames.ts";
 import { createClient } from "./client.ts";
 import { followLogs } from "./follow.ts";
-import { detail, ENDED, logFrame } from "./testing.ts";
+import { detail, ENDED, logFrame, PROMPT_CLOCK } from "./testing.ts";
 
-const clock = { ...systemClock, sleep: async () => {} };
+const clock = PROMPT_CLOCK;
 
 /** Frames to answer with, and whether the connection is cut behind them; or a refusal. */
 type Answer = { readonly frames: readonly Frame[]; readonly cut?: boolean } | Problem;

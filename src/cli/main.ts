@@ -1,4 +1,4 @@
-import { systemClock } from "../kit/clock.ts";
+import { type Clock, systemClock } from "../kit/clock.ts";
 import { isBerthError } from "../kit/errors.ts";
 import { type Client, createClient } from "./client.ts";
 import { type CommandSpec, createShow, type Invocation, readOptions } from "./command.ts";
@@ -22,7 +22,7 @@ function splitTail(
 }
 
 function invocationOf(
-  io: Io,
+  { io, clock }: { readonly io: Io; readonly clock: Clock },
   spec: CommandSpec,
   args: readonly string[],
   values: Readonly<Record<string, unknown>>,
@@ -36,14 +36,12 @@ function invocationOf(
     options,
     json: options.flag("json"),
     io,
-    clock: systemClock,
+    clock,
     client: () => {
-      client ??= findTarget(io, options.text("data-dir")).then((target) =>
-        createClient({ target, clock: systemClock }),
-      );
+      client ??= findTarget(io, options.text("data-dir")).then((target) => createClient({ target, clock }));
       return client;
     },
-    show: createShow(io, { now: systemClock.wall(), utc: options.flag("utc") }),
+    show: createShow(io, { now: clock.wall(), utc: options.flag("utc") }),
   };
 }
 
@@ -56,6 +54,7 @@ export async function runCli(
   argv: readonly string[],
   extras: Extras = {},
   io: Io = processIo(),
+  clock: Clock = systemClock,
 ): Promise<number> {
   const tree = treeOf(extras);
   const { head, tail } = splitTail(tree, argv);
@@ -71,7 +70,7 @@ export async function runCli(
     tree,
     async (spec, args, values) => {
       failCode = spec.failCode ?? EXIT_REFUSED;
-      code = (await spec.run(invocationOf(io, spec, args, values, tail))) ?? 0;
+      code = (await spec.run(invocationOf({ io, clock }, spec, args, values, tail))) ?? 0;
     },
     output,
     tail === undefined,

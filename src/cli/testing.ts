@@ -2,6 +2,7 @@ import type { Server, ServerWebSocket } from "bun";
 import { ALL_ROUTES } from "../contract/api.ts";
 import { statusOf } from "../contract/errors.ts";
 import type { Session, SessionDetail } from "../contract/sessions.ts";
+import { type Clock, systemClock } from "../kit/clock.ts";
 import { BerthError } from "../kit/errors.ts";
 import { encodeFrame, type Frame } from "../kit/frames.ts";
 import type { Io, SignalName } from "./io.ts";
@@ -242,9 +243,12 @@ export const logFrame = (offset: number, text: string, stream: "stdout" | "stder
   bytes: Buffer.from(text),
 });
 
+/** A clock whose waits pass at once, so that no test waits for a retry or the next look. */
+export const PROMPT_CLOCK: Clock = { ...systemClock, sleep: async () => {} };
+
 /** Runs the client against a manager at `url` and gives its exit code with what it wrote. */
 export async function cli(url: string, argv: readonly string[], options: TestIoOptions = {}) {
   const io = testIo({ ...options, env: { BERTH_URL: url, BERTH_TOKEN: "berth_test", ...options.env } });
-  const code = await runCli(argv, {}, io);
+  const code = await runCli(argv, {}, io, PROMPT_CLOCK);
   return { code, io, stdout: io.stdout(), stderr: io.stderr() };
 }
