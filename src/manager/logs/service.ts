@@ -1,8 +1,9 @@
 import type { Clock } from "../../kit/clock.ts";
 import { BerthError, isBerthError } from "../../kit/errors.ts";
-import type { AgentId } from "../../kit/ids.ts";
+import type { AgentId, SessionId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { AgentPort } from "../agents/ports.ts";
+import type { EventLog } from "../events/log.ts";
 import type { GapFrame, LogFrame } from "./collect.ts";
 import { createLogFiles, type LogKey } from "./files.ts";
 import { readFromAgent, type SourceFrame } from "./source.ts";
@@ -11,6 +12,8 @@ import { createTail } from "./tail.ts";
 /** What is known of a kernel whose output somebody reads; asked for anew whenever the source may have changed. */
 export type LogSubject = {
   readonly key: LogKey;
+  /** Id of the session, about which events tell when something changes. */
+  readonly session: SessionId;
   readonly agent: AgentId | null;
   /** The manager has the whole output. */
   readonly stored: boolean;
@@ -49,13 +52,13 @@ export type LogServiceDeps = {
   /** How long logs are kept, in ms, and how much they may take together, in bytes. */
   readonly keepMs: number;
   readonly keepBytes: number;
-  /** Resolves when something about the session has changed, or after `ms`. */
-  readonly changed: (subject: LogKey, ms: number, signal: AbortSignal) => Promise<void>;
+  readonly events: Pick<EventLog, "subscribe">;
 };
 
 const HEAD_SHARE = 4;
 const BEAT_MS = 15_000;
-const RETRY_MS = 1_000;
+/** A follower looks again at least this often. */
+const RETRY_MS = 2_000;
 
 /** The part of a frame from `offset` on; null when nothing of it is left. */
 function cutBefore<F extends LogFrame | GapFrame>(frame: F, offset: number): F | null {
@@ -130,6 +133,20 @@ export function createLogService(deps: LogServiceDeps): LogService {
     yield { type: "log-end", offset: at, final: true };
   }
 
+  /** Resolves when the session has changed, and after a while in any case. Rejects when the reader has left. */
+  async function changed(session: SessionId, signal: AbortSignal): Promise<void> {
+    const news = new AbortController();
+    const unsubscribe = deps.events.subscribe((event) => {
+      if (event.subject === session) news.abort();
+    });
+    try {
+      await clock.sleep(RETRY_MS, AbortSignal.any([news.signal, signal])).catch(() => {});
+      signal.throwIfAborted();
+    } finally {
+      unsubscribe();
+    }
+  }
+
   /** One pass over what there is now, or until the end when following; true when nothing more will come. */
   async function* once(
     subject: LogSubject,
@@ -168,7 +185,7 @@ export function createLogService(deps: LogServiceDeps): LogService {
         // Over, and its output is on a node that is away: it does not come by waiting here.
         return yield { type: "log-end", offset: at, final: false };
       }
-      if (!now.stored) await deps.changed(subject.key, RETRY_MS, signal);
+      if (!now.stored) await changed(subject.session, signal);
     }
   }
 

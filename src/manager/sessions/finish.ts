@@ -56,7 +56,7 @@ export async function finishSession(
     at: now,
     patch: {
       exit_code: end.exitCode,
-      result: end.result ?? "UNDEFINED",
+      result: end.result,
       ended_at: Math.max(kernel.ended_at ?? now, row.created_at),
     },
   });

@@ -220,6 +220,7 @@ export function pendingSessions(db: Db) {
       "s.created_at",
       "s.status_since",
       "s.timeout_ms",
+      "s.pending_timeout_ms",
       "s.image_kind",
       "i.arch",
     ])
