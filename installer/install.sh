@@ -314,11 +314,13 @@ run_first_session() {
   fi
   step "Running a first session"
   # A home of its own: no login of ours is left behind.
-  local home url code=0
+  local home url certificate code=0
   home=$(mktemp -d "$data_dir/manager/tmp/first.XXXXXX")
   url=$(local_url)
+  # The manager's own certificate is not known to this machine; the lab's own one may not be either.
+  certificate=$(config_value "$config_dir/manager.toml" tls-cert)
   local client=(env -u BERTH_URL -u BERTH_TOKEN -u XDG_CONFIG_HOME "HOME=$home"
-    "BERTH_CA=$data_dir/manager/https-cert.pem" "$binary_path")
+    "BERTH_FINGERPRINT=$(tool fingerprint "${certificate:-$data_dir/manager/https.pem}" 2>/dev/null || true)" "$binary_path")
   if ! tool field "$admin" password |
     "${client[@]}" login "$url" --email "$(tool field "$admin" email)" --password-stdin >"$home/out" 2>&1; then
     # After the first sign-in the password is meant to be another.

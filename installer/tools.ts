@@ -2,6 +2,7 @@
  * What the shell scripts here cannot do by themselves: JSON, the engine's socket, HTTPS. Run by the pinned Bun of
  * a checkout or by the berth executable itself (BUN_BE_BUN=1), so it imports nothing that has to be installed.
  */
+import { X509Certificate } from "node:crypto";
 import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 
 const SOCKET = process.env.BERTH_ENGINE_SOCKET ?? "/var/run/docker.sock";
@@ -84,6 +85,13 @@ function field(file: string, name: string): void {
   process.stdout.write(value[name]);
 }
 
+/** Prints the SHA-256 of the first certificate in a PEM file. */
+function fingerprint(file: string): void {
+  const pem = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/.exec(readFileSync(file, "utf8"));
+  if (pem === null) throw new Error(`${file} holds no certificate`);
+  process.stdout.write(new X509Certificate(pem[0]).fingerprint256);
+}
+
 const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | void>> = {
   "engine-ping": async () => void (await engine("/version")),
   "engine-facts": engineFacts,
@@ -91,6 +99,7 @@ const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | 
   traces,
   healthy: async (url = "") => void (await get(url)),
   "agents-ready": (url = "") => agentsReady(url),
+  fingerprint: (file = "") => fingerprint(file),
   field: (file = "", name = "") => field(file, name),
 };
 
