@@ -46,6 +46,7 @@ listen=""
 manager_url=""
 token=""
 first_session=yes
+fresh=no
 engine_only=no
 
 parse_arguments() {
@@ -190,6 +191,7 @@ write_manager_config() {
     fi
     return
   fi
+  fresh=yes
   write_file "$file" 0600 <<EOF
 # Configuration of the manager; docs/configuration.md tells every key. Check it with: berth config check manager
 listen = "${listen:-0.0.0.0:7410}"
@@ -323,9 +325,12 @@ run_first_session() {
     "BERTH_FINGERPRINT=$(tool fingerprint "${certificate:-$data_dir/manager/https.pem}" 2>/dev/null || true)" "$binary_path")
   if ! tool field "$admin" password |
     "${client[@]}" login "$url" --email "$(tool field "$admin" email)" --password-stdin >"$home/out" 2>&1; then
-    # After the first sign-in the password is meant to be another.
-    say "No first session: signing in as the first administrator failed: $(cat "$home/out")"
+    local words
+    words=$(cat "$home/out")
     rm -rf "$home"
+    [ "$fresh" = no ] || die "signing in as the first administrator failed: $words"
+    # The password in that file is meant to be changed after the first sign-in.
+    say "No first session, because signing in as the first administrator failed: $words"
     return
   fi
   # shellcheck disable=SC2016 # for the shell inside the session
