@@ -29,10 +29,12 @@ run() {
 
 # JSON, HTTPS and the engine's socket, by the Bun of the checkout or by the one inside berth.
 tool() {
+  # What it asks is on this machine, never behind a proxy.
+  local clean=(env -u http_proxy -u https_proxy -u HTTP_PROXY -u HTTPS_PROXY -u all_proxy -u ALL_PROXY)
   if [ -n "$bun" ]; then
-    "$bun" "$here/tools.ts" "$@"
+    "${clean[@]}" "$bun" "$here/tools.ts" "$@"
   else
-    BUN_BE_BUN=1 "${binary:-$binary_path}" "$here/tools.ts" "$@"
+    "${clean[@]}" BUN_BE_BUN=1 "${binary:-$binary_path}" "$here/tools.ts" "$@"
   fi
 }
 
