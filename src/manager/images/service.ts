@@ -11,7 +11,7 @@ import { pageOf, parseCursor } from "../http/cursor.ts";
 import type { Db, Store, Tx } from "../store/store.ts";
 import { CATALOGUE, HOST_REFERENCE } from "./catalogue.ts";
 import { digestOf, type ImageNode, imageView, namesOf, readLabels } from "./image.ts";
-import { type ImageLabels, parseImageLabels } from "./labels.ts";
+import { type ImageLabels, parseImageLabels, type ServicePort } from "./labels.ts";
 import { createPulls, type Pull } from "./pulls.ts";
 import { canonicalReference } from "./reference.ts";
 import * as repository from "./repository.ts";
@@ -31,6 +31,11 @@ export type ImageServiceDeps = {
   readonly findNode: (db: Db, reference: string) => Promise<{ id: AgentId; name: string }>;
   readonly liveSessions: (db: Db, image: ImageId) => Promise<number>;
 };
+
+/** The ports of the apps inside an image. */
+export function servicePortsOf(image: repository.ImageRow): readonly ServicePort[] {
+  return parseImageLabels(readLabels(image.labels)).servicePorts;
+}
 
 export interface ImageService {
   /** Adds what the catalogue has and this installation never had. */

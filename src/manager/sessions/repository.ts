@@ -1,6 +1,6 @@
 import { type Insertable, type Selectable, sql, type Updateable } from "kysely";
 import type { SessionStatus } from "../../contract/states.ts";
-import type { AgentId, GroupId, KernelId, SessionId, UserId } from "../../kit/ids.ts";
+import type { AgentId, GroupId, ImageId, KernelId, SessionId, UserId } from "../../kit/ids.ts";
 import type { HistoryTable, KernelTable, SessionTable } from "../store/schema.ts";
 import type { Db, Tx } from "../store/store.ts";
 
@@ -280,6 +280,17 @@ export async function liveInGroup(db: Db, group: GroupId): Promise<number> {
     .selectFrom("sessions as s")
     .select((eb) => eb.fn.countAll<number>().as("count"))
     .where("s.group_id", "=", group)
+    .where(LIVE)
+    .executeTakeFirst();
+  return Number(row?.count ?? 0);
+}
+
+/** How many sessions that have not ended use the image. */
+export async function liveWithImage(db: Db, image: ImageId): Promise<number> {
+  const row = await db
+    .selectFrom("sessions as s")
+    .select((eb) => eb.fn.countAll<number>().as("count"))
+    .where("s.image_id", "=", image)
     .where(LIVE)
     .executeTakeFirst();
   return Number(row?.count ?? 0);
