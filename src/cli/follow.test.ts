@@ -11,12 +11,13 @@ import { detail, ENDED, logFrame, PROMPT_CLOCK } from "./testing.ts";
 const clock = PROMPT_CLOCK;
 
 /** Frames to answer with, and whether the connection is cut behind them; or a refusal. */
-type Answer = { readonly frames: readonly Frame[]; readonly cut?: boolean } | Problem;
+type Answer = { readonly frames: readonly Frame[]; readonly cut?: "at once" | "when read" } | Problem;
 type Query = Readonly<Record<string, string>>;
 
 /** A manager that can cut a connection in the middle of an answer. */
 async function cuttingManager(logs: (query: Query) => Answer | undefined, session: SessionDetail) {
   const queries: Query[] = [];
+  let onRead: (() => void) | undefined;
   const server = http.createServer((request, response) => {
     const url = new URL(request.url ?? "/", "http://x");
     if (!url.pathname.endsWith("/logs")) return response.end(JSON.stringify(session));
@@ -25,10 +26,11 @@ async function cuttingManager(logs: (query: Query) => Answer | undefined, sessio
     const answer = logs(query);
     if (answer === undefined) return request.socket.destroy();
     if ("code" in answer) return response.writeHead(answer.status).end(JSON.stringify(answer));
-    for (const frame of answer.frames) response.write(encodeFrame(frame));
+    response.write(Buffer.concat(answer.frames.map((frame) => encodeFrame(frame))));
     if (!answer.cut) return response.end();
-    // The bytes before the cut shall arrive: the connection is cut when they are on their way.
-    return response.write("", () => setImmediate(() => request.socket.destroy()));
+    const cut = () => request.socket.destroy();
+    if (answer.cut === "when read") onRead = cut;
+    return response.write("", answer.cut === "at once" ? cut : undefined);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const address = server.address();
@@ -36,6 +38,11 @@ async function cuttingManager(logs: (query: Query) => Answer | undefined, sessio
   return {
     url: `http://127.0.0.1:${port}`,
     queries,
+    /** Tells that something of the answer has been read. */
+    wasRead: () => {
+      onRead?.();
+      onRead = undefined;
+    },
     stop: () => {
       server.closeAllConnections();
       server.close();
@@ -59,9 +66,11 @@ async function follow(
       sink: {
         write: async (_, bytes) => {
           written.push(bytes.slice());
+          manager.wasRead();
         },
         gap: async (dropped) => {
           gaps.push(dropped);
+          manager.wasRead();
         },
       },
       signal: new AbortController().signal,
@@ -107,7 +116,7 @@ describe("following a log", () => {
               stream: "stdout",
               bytes: output.subarray(from, stop),
             } as const;
-            return cut === undefined ? { frames: [part, end(stop)] } : { frames: [part], cut: true };
+            return cut === undefined ? { frames: [part, end(stop)] } : { frames: [part], cut: "at once" };
           });
           expect(text).toBe(whole);
         },
@@ -117,7 +126,7 @@ describe("following a log", () => {
   });
 
   test("an answer that ends in order without its last frame is asked on", async () => {
-    const answers = [{ frames: [logFrame(0, "ab")] }, { frames: [logFrame(2, "cd"), end(4)] }];
+    const answers: Answer[] = [{ frames: [logFrame(0, "ab")] }, { frames: [logFrame(2, "cd"), end(4)] }];
     const { text, queries } = await follow(() => answers.shift());
     expect(text).toBe("abcd");
     expect(queries.map((query) => query.offset)).toEqual(["0", "2"]);
@@ -125,8 +134,8 @@ describe("following a log", () => {
 
   test("what is lost is told and counted once", async () => {
     const gap: Frame = { type: "log-gap", offset: 2, dropped: 10 };
-    const answers = [
-      { frames: [logFrame(0, "ab"), gap], cut: true },
+    const answers: Answer[] = [
+      { frames: [logFrame(0, "ab"), gap], cut: "when read" },
       { frames: [gap, logFrame(12, "z"), end(13)] },
     ];
     const { text, gaps, queries } = await follow(() => answers.shift());
@@ -136,8 +145,8 @@ describe("following a log", () => {
   });
 
   test("a tail goes on by offset once something has come", async () => {
-    const answers = [
-      { frames: [logFrame(90, "last\n")], cut: true },
+    const answers: Answer[] = [
+      { frames: [logFrame(90, "last\n")], cut: "when read" },
       { frames: [logFrame(95, "x"), end(96)] },
     ];
     const { text, queries } = await follow(() => answers.shift(), { tail: 1 });

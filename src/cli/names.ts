@@ -23,8 +23,9 @@ async function complete(invocation: Invocation): Promise<undefined> {
   if (source === undefined) return undefined;
   try {
     const client = await invocation.client();
-    const late = invocation.clock.sleep(WAIT_MS).then((): string[] => []);
-    const names = await Promise.race([source(client), late]);
+    const late = Promise.withResolvers<string[]>();
+    invocation.clock.after(WAIT_MS, () => late.resolve([]));
+    const names = await Promise.race([source(client), late.promise]);
     await invocation.show.line([...new Set(names)].join("\n"));
   } catch {
     // A completion that fails says nothing: an error in the middle of a command line helps nobody.
