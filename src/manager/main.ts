@@ -1,5 +1,59 @@
-import { BerthError } from "../kit/errors.ts";
+import { systemClock } from "../kit/clock.ts";
+import { describeConfig } from "../kit/config.ts";
+import { createLogger, type Logger } from "../kit/log.ts";
+import { loadManagerConfig, managerConfig } from "./config.ts";
+import { type RunningManager, startManager } from "./manager.ts";
 
-export async function runManager(_argv: readonly string[]): Promise<number> {
-  throw new BerthError("not-built", "The manager is not in this build yet.");
+const HELP = `berth manager: API, dashboard and scheduler of a cluster
+
+Options, as flags, variables, or keys of the file that --config names:
+${describeConfig(managerConfig)}
+`;
+
+/** Resolves with the first signal that asks for the end. A second one ends the process at once. */
+export function endSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    let asked = false;
+    for (const signal of ["SIGTERM", "SIGINT"] as const) {
+      process.on(signal, () => {
+        if (asked) process.exit(1);
+        asked = true;
+        resolve(signal);
+      });
+    }
+  });
+}
+
+/**
+ * A fault that nobody caught belongs to one connection or task far more often than to the whole; ending the process
+ * for it would let one client cut everybody else off. What matters is in the store, transaction by transaction.
+ */
+export function surviveFaults(log: Logger): void {
+  process.on("uncaughtException", (err) => log.error({ err }, "an exception was not caught"));
+  process.on("unhandledRejection", (err) => log.error({ err }, "a rejection was not handled"));
+}
+
+/** Tells the first administrator's password, the one time that it is known. */
+export function tellFirstAdmin({ firstAdmin }: RunningManager, dataDir: string): void {
+  if (firstAdmin === undefined) return;
+  const { email, password } = firstAdmin;
+  console.log(`First administrator: ${email}, password ${password} (kept in ${dataDir}/initial-admin.json)`);
+}
+
+/** The role `berth manager`: runs until a signal; returns the exit code. */
+export async function runManager(argv: readonly string[]): Promise<number> {
+  if (argv.includes("--help") || argv.includes("-h")) {
+    console.log(HELP);
+    return 0;
+  }
+  const { value: config } = loadManagerConfig({ argv });
+  const log = createLogger({ level: config.logLevel, name: "manager" });
+  const ended = endSignal();
+  const manager = await startManager({ config, clock: systemClock, log });
+  surviveFaults(log);
+  tellFirstAdmin(manager, config.dataDir);
+  console.log(`Berth is ready at ${manager.url}`);
+  log.info({ signal: await ended }, "the manager stops; sessions run on");
+  await manager.stop();
+  return 0;
 }

@@ -23,6 +23,8 @@ export type Users = {
   list(query: ListQuery): Promise<{ items: User[]; next: string | null }>;
   /** By id or e-mail. Throws `user-not-found`. */
   get(key: string): Promise<User>;
+  /** Id of a user by id or e-mail, within the caller's snapshot. Throws `user-not-found`. */
+  idOf(db: Db, key: string): Promise<UserId>;
   /** Without a password in the request a random one is made and returned. Throws `email-in-use`, `not-permitted`. */
   create(request: CreateUser, by: Principal): Promise<{ user: User; password: string | null }>;
   /** Throws `user-not-found`, `policy-not-found`, `last-superadmin`, `not-permitted`. */
@@ -141,6 +143,8 @@ export function createUsers(deps: UsersDeps): Users {
       }),
 
     get: (key) => store.read((db) => shownOne(db, key)),
+
+    idOf: async (db, key) => (await existing(db, key)).id,
 
     create: async (request, by) => {
       mustManage(by, request.role);
