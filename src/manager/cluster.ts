@@ -21,7 +21,7 @@ import { createGroupService, type GroupService } from "./groups/service.ts";
 import type { Mounted } from "./http/handle.ts";
 import { gaugeOf, type Metrics } from "./http/metrics.ts";
 import { imageRoutes } from "./images/routes.ts";
-import { createImageService } from "./images/service.ts";
+import { createImageService, servicePortsOf } from "./images/service.ts";
 import { createLogService } from "./logs/service.ts";
 import type { Policies } from "./policies/service.ts";
 import { createScheduler, type SchedulerService } from "./scheduling/service.ts";
@@ -229,7 +229,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     events,
     groups,
     images,
-    servicePorts: images.servicePorts,
+    servicePorts: servicePortsOf,
     agents,
     policies,
     queued: wakeScheduler,
