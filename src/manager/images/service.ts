@@ -32,16 +32,13 @@ export type ImageServiceDeps = {
   readonly liveSessions: (db: Db, image: ImageId) => Promise<number>;
 };
 
-/** The ports of the apps inside an image. */
-export function servicePortsOf(image: repository.ImageRow): readonly ServicePort[] {
-  return parseImageLabels(readLabels(image.labels)).servicePorts;
-}
-
 export interface ImageService {
   /** Adds what the catalogue has and this installation never had. */
   seed(): Promise<void>;
   /** An image by id or reference. Throws `image-not-found`. */
   find(db: Db, reference: string): Promise<repository.ImageRow>;
+  /** The ports of the apps inside an image. */
+  servicePorts(image: repository.ImageRow): readonly ServicePort[];
   /** What the labels of an image say, also of one that was removed meanwhile. */
   labels(image: ImageId): Promise<ImageLabels>;
   list(query: {
@@ -253,6 +250,7 @@ export function createImageService(deps: ImageServiceDeps): ImageService {
           });
         }
       }),
+    servicePorts: (image) => parseImageLabels(readLabels(image.labels)).servicePorts,
     labels: (image) =>
       store.read(async (db) => {
         const row = await repository.findAny(db, image);
