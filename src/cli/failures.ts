@@ -9,6 +9,8 @@ export const EXIT_USAGE = 2;
 export const EXIT_BERTH = 125;
 export const EXIT_TERMINATED = 137;
 export const EXIT_INTERRUPTED = 130;
+/** As of a program that SIGPIPE ended: whoever read the output has gone. */
+export const EXIT_PIPE_CLOSED = 141;
 
 /** The command line itself is wrong. */
 export function usage(sentence: string): BerthError {
@@ -66,7 +68,6 @@ function asJson(error: unknown): Record<string, unknown> {
 
 /** Tells a person (or, as JSON, a program) on stderr what went wrong. */
 export async function reportFailure(io: Io, error: unknown, json: boolean): Promise<void> {
-  if (isBerthError(error) && error.code === "output-closed") return;
   const text = json ? JSON.stringify(asJson(error)) : lines(error).map(clean).join("\n");
   await io.err(`${text}\n`).catch(() => {});
   if (!isBerthError(error) && io.env.BERTH_DEBUG !== undefined && error instanceof Error) {

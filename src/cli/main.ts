@@ -2,7 +2,7 @@ import { type Clock, systemClock } from "../kit/clock.ts";
 import { isBerthError } from "../kit/errors.ts";
 import { type Client, createClient } from "./client.ts";
 import { type CommandSpec, createShow, type Invocation, readOptions } from "./command.ts";
-import { EXIT_REFUSED, EXIT_USAGE, reportFailure, usage } from "./failures.ts";
+import { EXIT_PIPE_CLOSED, EXIT_REFUSED, EXIT_USAGE, reportFailure, usage } from "./failures.ts";
 import { type Io, processIo } from "./io.ts";
 import { buildProgram, type Output, type Tree, usageFault } from "./program.ts";
 import { findTarget } from "./target.ts";
@@ -93,6 +93,7 @@ async function faultCode(
     readonly printed: readonly { readonly stream: "out" | "err" }[];
   },
 ): Promise<number> {
+  if (isBerthError(error) && error.code === "output-closed") return EXIT_PIPE_CLOSED;
   const fault = usageFault(error);
   if (fault?.help) return state.printed.some(({ stream }) => stream === "err") ? EXIT_USAGE : 0;
   await reportFailure(io, fault === undefined ? error : usage(fault.sentence), state.json);

@@ -300,7 +300,7 @@ describe("output of run", () => {
       { "sessions.logs": () => framesResponse([logFrame(0, "0123456789"), logFrame(10, "x")]) },
     );
     const { code, stderr } = await cli(fake.url, ["run", "--", "yes"], { closeStdoutAfter: 5 });
-    expect(code).toBe(125);
+    expect(code).toBe(141);
     expect(stderr).toBe("");
     expect(fake.callsOf("sessions.terminate")).toHaveLength(1);
   });
