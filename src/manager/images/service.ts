@@ -32,6 +32,11 @@ export type ImageServiceDeps = {
   readonly liveSessions: (db: Db, image: ImageId) => Promise<number>;
 };
 
+/** The ports of the apps inside an image. */
+export function servicePortsOf(image: repository.ImageRow): readonly ServicePort[] {
+  return parseImageLabels(readLabels(image.labels)).servicePorts;
+}
+
 export interface ImageService {
   /** Adds what the catalogue has and this installation never had. */
   seed(): Promise<void>;
@@ -250,7 +255,7 @@ export function createImageService(deps: ImageServiceDeps): ImageService {
           });
         }
       }),
-    servicePorts: (image) => parseImageLabels(readLabels(image.labels)).servicePorts,
+    servicePorts: servicePortsOf,
     labels: (image) =>
       store.read(async (db) => {
         const row = await repository.findAny(db, image);
