@@ -1,4 +1,5 @@
 import { Command, CommanderError, Option } from "commander";
+import { COMMIT, VERSION } from "../kit/version.ts";
 import type { CommandSpec, FamilySpec, OptionSpec } from "./command.ts";
 
 export type Handler = (
@@ -75,6 +76,7 @@ export function buildProgram(tree: Tree, handler: Handler, output: Output, passT
   settle(program);
   program
     .description("Run containers on a lab's servers.")
+    .version(`berth ${VERSION} (${COMMIT})`)
     .enablePositionalOptions()
     .configureHelp({ subcommandTerm })
     .addHelpText(

@@ -2,7 +2,7 @@ import { api } from "../contract/api.ts";
 import type { SessionDetail } from "../contract/sessions.ts";
 import { BerthError, isBerthError, messageOf } from "../kit/errors.ts";
 import type { Client } from "./client.ts";
-import type { CommandSpec, Invocation } from "./command.ts";
+import { type CommandSpec, given, type Invocation } from "./command.ts";
 import { EXIT_BERTH, EXIT_INTERRUPTED, usage } from "./failures.ts";
 import { followLogs, type LogSink, patienceOf, waitForEnd } from "./follow.ts";
 import { createInterrupt, type Interrupt } from "./interrupt.ts";
@@ -105,10 +105,14 @@ function interruptedCode(interrupt: Interrupt): number | undefined {
   return signal === undefined ? undefined : signal === "SIGINT" ? EXIT_INTERRUPTED : EXIT_SIGTERM;
 }
 
-async function create(invocation: Invocation, client: Client): Promise<readonly SessionDetail[]> {
+async function create(
+  invocation: Invocation,
+  client: Client,
+  signal?: AbortSignal,
+): Promise<readonly SessionDetail[]> {
   const command = commandOf(invocation);
   const body = { ...sessionRequest(invocation, "batch"), command };
-  const { items } = await client.call(api.sessions.create, { body });
+  const { items } = await client.call(api.sessions.create, { body }, given({ signal }));
   for (const notice of new Set(items.flatMap((item) => item.notices)))
     await invocation.show.note(`berth: ${notice}`);
   return items;
@@ -128,7 +132,7 @@ async function run(invocation: Invocation): Promise<number> {
   let created: readonly SessionDetail[] | undefined;
   const interrupt = interruptFor(io, client, () => created);
   try {
-    created = await create(invocation, client);
+    created = await create(invocation, client, interrupt.signal);
     const sessions = created;
     if (interrupt.received() !== undefined) await terminate(client, sessions);
     const several = sessions.length > 1;
@@ -156,7 +160,8 @@ async function leftOrFailed(
 ): Promise<number> {
   if (interrupt.signal.aborted) {
     const names = sessions.map(({ name }) => name);
-    if (names.length > 0) await io.err(`berth: left it; look at it with "berth show ${names[0]}"\n`);
+    const look = names.length > 0 ? `berth show ${names[0]}` : "berth ps";
+    await io.err(`berth: left it; look at it with "${look}"\n`);
     return interruptedCode(interrupt) ?? EXIT_INTERRUPTED;
   }
   if (isBerthError(error) && error.code === "output-closed") {

@@ -84,12 +84,13 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
         "-c",
         "head -c 3000000 /dev/urandom | tee /tmp/x; sha256sum </tmp/x >&2",
       ]);
-      const [bytes, stderr, code] = await Promise.all([
-        new Response(child.stdout).bytes(),
+      const [buffer, stderr, code] = await Promise.all([
+        new Response(child.stdout).arrayBuffer(),
         new Response(child.stderr).text(),
         child.exited,
       ]);
       expect(code).toBe(0);
+      const bytes = new Uint8Array(buffer);
       expect(bytes.length).toBe(3_000_000);
       expect(stderr.split(" ")[0]).toBe(createHash("sha256").update(bytes).digest("hex"));
     });
@@ -297,7 +298,7 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
     test("exec passes megabytes through, both ways, and the end of stdin", async () => {
       const input = Buffer.alloc(5_000_000).map((_, index) => (index * 31) % 256);
       const child = up.spawn(["exec", "-i", NAME, "--", "cat"], { stdin: input });
-      const bytes = await new Response(child.stdout).bytes();
+      const bytes = new Uint8Array(await new Response(child.stdout).arrayBuffer());
       expect(await child.exited).toBe(0);
       expect(Buffer.from(bytes).equals(input)).toBe(true);
     });
