@@ -20,8 +20,10 @@ import { groupRoutes } from "./groups/routes.ts";
 import { createGroupService, type GroupService } from "./groups/service.ts";
 import type { Mounted } from "./http/handle.ts";
 import { gaugeOf, type Metrics } from "./http/metrics.ts";
+import { readLabels } from "./images/image.ts";
+import { parseImageLabels } from "./images/labels.ts";
 import { imageRoutes } from "./images/routes.ts";
-import { createImageService, servicePortsOf } from "./images/service.ts";
+import { createImageService } from "./images/service.ts";
 import { createLogService } from "./logs/service.ts";
 import type { Policies } from "./policies/service.ts";
 import { createScheduler, type SchedulerService } from "./scheduling/service.ts";
@@ -207,7 +209,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
         kind: "session.pull",
         subject: session,
         ownerId: row.owner_id,
-        data: { ...pull },
+        data: { name: row.name, ...pull },
       });
     });
   const progress = createProgress(clock, (session, pull) => {
@@ -229,7 +231,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     events,
     groups,
     images,
-    servicePorts: servicePortsOf,
+    servicePorts: (image) => parseImageLabels(readLabels(image.labels)).servicePorts,
     agents,
     policies,
     queued: wakeScheduler,
@@ -291,9 +293,9 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
       scheduler.start();
     },
     stop: async () => {
-      hub.close();
       await scheduler.close();
       await reconciler.close();
+      hub.close();
     },
     agentsReady: hub.readyCount,
     createJoinToken: async () => {

@@ -1,3 +1,4 @@
+import "./reflect.ts";
 import * as x509 from "@peculiar/x509";
 import type { Clock } from "../kit/clock.ts";
 import { BerthError } from "../kit/errors.ts";

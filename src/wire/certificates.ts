@@ -1,4 +1,4 @@
-import "reflect-metadata";
+import "./reflect.ts";
 import { createHash, randomBytes } from "node:crypto";
 import { isIP } from "node:net";
 import * as x509 from "@peculiar/x509";
