@@ -44,6 +44,9 @@ export function processIo(): Io {
     stream.on("error", () => {});
   }
   const { stdin, stdout, stderr } = process;
+  // One iterator for all readers: breaking off one of its own would close stdin for the next question.
+  const read = (): AsyncIterator<Uint8Array> => stdin[Symbol.asyncIterator]();
+  let chunks: AsyncIterator<Uint8Array> | undefined;
   const terminal = stdout.isTTY ? stdout : stderr;
   return {
     env: process.env,
@@ -54,7 +57,7 @@ export function processIo(): Io {
     hostname: hostname(),
     out: writer(stdout),
     err: writer(stderr),
-    stdin: () => stdin,
+    stdin: () => ({ [Symbol.asyncIterator]: () => ({ next: () => (chunks ??= read()).next() }) }),
     setRaw: (on) => {
       if (stdin.isTTY) stdin.setRawMode(on);
     },

@@ -21,10 +21,14 @@ export async function ask(io: Io, question: string, hidden = false): Promise<str
   if (!io.stdinTty || !io.stderrTty) {
     throw new BerthError("no-terminal", `There is no terminal to ask on: ${question.trim()}`);
   }
-  await io.err(question);
-  if (!hidden) return readLine(io);
+  if (!hidden) {
+    await io.err(question);
+    return readLine(io);
+  }
+  // Before the question is seen: what is typed at once must not show either.
   io.setRaw(true);
   try {
+    await io.err(question);
     return await readHidden(io);
   } finally {
     io.setRaw(false);

@@ -4,6 +4,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type BerthUp, startUp } from "./support/berth-up.ts";
 import { hasEngine } from "./support/engine.ts";
+import { openTerminal } from "./support/terminal.ts";
 
 setDefaultTimeout(120_000);
 
@@ -319,50 +320,33 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
     });
 
     test("exec -it is a terminal: size, resize, Ctrl-C, raw input, and the terminal is put back", async () => {
-      let screen = "";
-      let wanted: { readonly text: string; readonly resolve: () => void } | undefined;
-      const decoder = new TextDecoder();
-      const check = () => {
-        if (wanted !== undefined && screen.includes(wanted.text)) wanted.resolve();
-      };
-      const until = async (text: string) => {
-        const { promise, resolve } = Promise.withResolvers<void>();
-        wanted = { text, resolve };
-        check();
-        await promise;
-        screen = "";
-      };
       // The shell around it shows that the terminal is as it was.
-      const inner = `stty -a | grep -o 'rows [0-9]*; columns [0-9]*'; ${process.execPath} ${up.main} exec -it ${NAME} -- sh; echo code=$?; stty -a | grep -ow -e '-\\?icanon'`;
-      const child = Bun.spawn(["bash", "--norc", "-c", inner], {
+      const script = [
+        `${process.execPath} ${up.main} exec -it ${NAME} -- sh`,
+        "echo code=$?",
+        "stty -a | grep -ow -e '-\\?icanon' -e '-\\?echo'",
+      ].join("; ");
+      const terminal = openTerminal(["bash", "--norc", "-c", script], {
         env: up.clientEnv({ TERM: "xterm" }),
-        terminal: {
-          cols: 91,
-          rows: 33,
-          data: (_, bytes) => {
-            screen += decoder.decode(bytes, { stream: true });
-            check();
-          },
-        },
+        cols: 91,
+        rows: 33,
       });
-      const { terminal } = child;
-      if (terminal === undefined) throw new Error("no terminal");
-      await until("rows 33; columns 91");
-      await until("$ ");
-      terminal.write("stty size; tty\r");
-      await until("33 91\r\n/dev/pts/");
+      await terminal.until("$ ");
+      terminal.type("stty size; tty\r");
+      await terminal.until("33 91\r\n/dev/pts/");
       terminal.resize(101, 44);
-      terminal.write("sleep 0.3; stty size\r");
-      await until("44 101");
-      terminal.write("echo wait-$((1+1)); sleep 100\r");
-      await until("wait-2");
-      terminal.write("\u0003");
-      terminal.write("echo after-$?\r");
-      await until("after-130");
-      terminal.write("exit 6\r");
-      await until("code=6");
-      await until("icanon");
-      expect(await child.exited).toBe(0);
+      terminal.type("sleep 0.3; stty size\r");
+      await terminal.until("44 101");
+      terminal.type("echo wait-$((1+1)); sleep 100\r");
+      await terminal.until("wait-2");
+      terminal.type("\u0003");
+      await terminal.until("$ ");
+      terminal.type("echo after-$?\r");
+      await terminal.until("after-130");
+      terminal.type("exit 6\r");
+      await terminal.until("code=6");
+      expect(await terminal.exited).toBe(0);
+      expect(terminal.shown()).toMatch(/code=6\r\nicanon\r\necho\r\n$/);
       terminal.close();
     });
 
