@@ -45,8 +45,11 @@ export function processIo(): Io {
   }
   const { stdin, stdout, stderr } = process;
   // One iterator for all readers: breaking off one of its own would close stdin for the next question.
-  const read = (): AsyncIterator<Uint8Array> => stdin[Symbol.asyncIterator]();
   let chunks: AsyncIterator<Uint8Array> | undefined;
+  const next = (): Promise<IteratorResult<Uint8Array>> => {
+    chunks ??= stdin[Symbol.asyncIterator]();
+    return chunks.next();
+  };
   const terminal = stdout.isTTY ? stdout : stderr;
   return {
     env: process.env,
@@ -57,7 +60,7 @@ export function processIo(): Io {
     hostname: hostname(),
     out: writer(stdout),
     err: writer(stderr),
-    stdin: () => ({ [Symbol.asyncIterator]: () => ({ next: () => (chunks ??= read()).next() }) }),
+    stdin: () => ({ [Symbol.asyncIterator]: () => ({ next }) }),
     setRaw: (on) => {
       if (stdin.isTTY) stdin.setRawMode(on);
     },
