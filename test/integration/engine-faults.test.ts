@@ -152,8 +152,9 @@ describe.skipIf(!hasEngine)("a node that is not as it was left", () => {
   test(
     "a data folder behind a link is the same folder",
     async () => {
-      const link = join(tmpdir(), `berth-link-${node.ownership.agentId.slice(-8)}`);
-      await symlink(node.dataDir, link);
+      const folder = await mkdtemp(join(tmpdir(), "berth-behind-"));
+      const link = `${folder}.link`;
+      await symlink(folder, link);
       const linked = await createTestEngine({ dataDir: link });
       try {
         const spec = interactiveSpec();
@@ -163,7 +164,7 @@ describe.skipIf(!hasEngine)("a node that is not as it was left", () => {
         expect(readMounts().filter(({ path }) => path.includes(spec.kernelId))).toEqual([]);
       } finally {
         await linked.cleanUp();
-        await rm(link);
+        await rm(folder, { recursive: true });
       }
     },
     LIMIT_MS,

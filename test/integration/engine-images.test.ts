@@ -117,9 +117,12 @@ describe.skipIf(!hasEngine || !hasBusybox)("images on a real engine", () => {
     async () => {
       const images = await node.engine.listImages();
       const tiny = images.find(({ references }) => references.includes(image));
-      expect(tiny).toMatchObject({ arch: expect.any(String), labels: { "ai.backend.service-ports": "web:http:8080" } });
+      expect(tiny).toMatchObject({
+        arch: expect.any(String),
+        labels: { "ai.backend.service-ports": "web:http:8080" },
+      });
       const names = images.flatMap(({ references }) => references);
-      expect(names).toContain("host");
+      expect(names.filter((name) => name === "host")).toHaveLength(1);
       expect(names.filter((name) => name.startsWith("berth/"))).toEqual([]);
       await expect(node.engine.removeImage("host")).rejects.toThrow("built in");
     },

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { readMounts } from "../../src/agent/engine/mounts.ts";
@@ -357,6 +357,7 @@ describe.skipIf(!hasEngine)("without loop devices", () => {
   test("an engine that is not there is told in words", async () => {
     const node = await createTestEngine({ socketPath: "/nonexistent/docker.sock" });
     await expect(node.engine.listKernels()).rejects.toMatchObject({ code: "engine-unreachable" });
+    await rm(node.dataDir, { recursive: true });
   });
 });
 

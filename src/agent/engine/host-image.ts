@@ -151,7 +151,7 @@ function isSafeSource(path: string): boolean {
 export interface HostImage {
   /** Imports the image unless the engine has it; returns its reference. */
   ensure(): Promise<string>;
-  /** Removes it unless a container still uses it. */
+  /** Removes it and its other versions, unless a container still uses them. */
   remove(): Promise<void>;
 }
 
@@ -187,27 +187,45 @@ export function createHostImage({ client }: { readonly client: EngineClient }): 
     );
   }
 
-  return {
-    ensure: async () => {
-      if (!offersHost()) {
-        throw new BerthError(
-          "image-missing",
-          "This node does not offer the host environment: its /bin and /lib are not links into /usr.",
-        );
-      }
-      const { reference, tar } = await content();
-      if (!(await isThere(reference))) await importTar(reference, tar);
-      return reference;
-    },
-    remove: async () => {
-      const { reference } = await content();
+  /** Removes what the platform imported, but for `keep`: versions before an upgrade, and losers of a race. */
+  async function removeOthers(keep: string | undefined): Promise<void> {
+    const filters = { label: [`${LABEL.builtin}=${HOST_IMAGE}`] };
+    const all = await client.call("list images", (docker) => docker.listImages({ filters }));
+    for (const { Id, RepoTags } of all) {
+      if (keep !== undefined && (RepoTags ?? []).includes(keep)) continue;
       await client
-        .call("remove image", (docker) => docker.getImage(reference).remove())
+        .call("remove image", (docker) => docker.getImage(Id).remove())
         .catch((error: unknown) => {
-          // Another agent of this engine may have containers of it.
+          // Sessions still use it, or another agent of this engine was quicker.
           if (!hasStatus(error, 404) && !hasStatus(error, 409)) throw error;
         });
+    }
+  }
+
+  async function make(): Promise<string> {
+    if (!offersHost()) {
+      throw new BerthError(
+        "image-missing",
+        "This node does not offer the host environment: its /bin and /lib are not links into /usr.",
+      );
+    }
+    const { reference, tar } = await content();
+    if (await isThere(reference)) return reference;
+    await importTar(reference, tar);
+    await removeOthers(reference);
+    return reference;
+  }
+
+  let making: Promise<string> | undefined;
+
+  return {
+    ensure: () => {
+      making ??= make().finally(() => {
+        making = undefined;
+      });
+      return making;
     },
+    remove: () => removeOthers(undefined),
   };
 }
 

@@ -104,10 +104,11 @@ export function createImages({
     const images: LocalImage[] = [];
     for (const { Id, RepoTags, RepoDigests, Size, Labels } of all) {
       const labels = Labels ?? {};
-      const builtin = labels[LABEL.builtin];
-      if (builtin !== undefined && builtin !== HOST_IMAGE) continue;
-      const references = builtin === HOST_IMAGE ? [HOST_IMAGE] : named(RepoTags);
-      const digests = builtin === HOST_IMAGE ? [] : named(RepoDigests);
+      const isHost = labels[LABEL.builtin] === HOST_IMAGE;
+      // An older version may still serve sessions; users know one image of that name.
+      if (isHost && images.some(({ references }) => references.includes(HOST_IMAGE))) continue;
+      const references = isHost ? [HOST_IMAGE] : named(RepoTags);
+      const digests = isHost ? [] : named(RepoDigests);
       if (references.length === 0 && digests.length === 0) continue;
       try {
         images.push({ id: Id, references, digests, sizeBytes: Size, labels, arch: await archOf(Id) });

@@ -66,7 +66,7 @@ export type TestEngine = {
 /** An engine with an ownership and a folder of its own, so that tests do not see each other's containers. */
 export async function createTestEngine(changes: Partial<DockerEngineOptions> = {}): Promise<TestEngine> {
   const ownership = newOwnership();
-  const dataDir = await mkdtemp(join(tmpdir(), "berth-engine-"));
+  const dataDir = changes.dataDir ?? (await mkdtemp(join(tmpdir(), "berth-engine-")));
   const again = () =>
     createDockerEngine({
       socketPath: DOCKER_SOCKET,
