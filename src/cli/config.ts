@@ -1,3 +1,4 @@
+import { kebab } from "../kit/config.ts";
 import type { CommandSpec, FamilySpec } from "./command.ts";
 import { usage } from "./failures.ts";
 
@@ -10,10 +11,18 @@ export type CheckedConfig = {
 
 const SECRET = /token|password|secret/i;
 
-function shown(key: string, value: unknown): string {
-  if (value === undefined || value === null) return "-";
-  if (SECRET.test(key)) return "(hidden)";
-  return typeof value === "string" ? value : JSON.stringify(value);
+function hideSecret(key: string, value: unknown): unknown {
+  if (value === undefined) return null;
+  return SECRET.test(key) && value !== null ? "(hidden)" : value;
+}
+
+/** A value as flags and files write it. */
+function written(value: unknown): string {
+  if (value === null || (Array.isArray(value) && value.length === 0)) return "-";
+  if (typeof value !== "object") return String(value);
+  if (Array.isArray(value)) return value.join(", ");
+  const { host, port } = { host: undefined, port: undefined, ...value };
+  return typeof host === "string" ? `${host}:${port}` : JSON.stringify(value);
 }
 
 /** `berth config check`, for the roles whose checks the caller knows. */
@@ -31,14 +40,13 @@ export function configFamily(checks: Readonly<Record<string, ConfigCheck>>): Fam
         throw usage(`"${role}" is not a role with a configuration: ${roles.join(", ")}.`);
       const file = options.text("config");
       const { value, sources } = await run(file === undefined ? [] : ["--config", file]);
-      const rows = Object.keys(sources).map(
-        (key) => [key, shown(key, value[key]), sources[key] ?? ""] as const,
-      );
+      const entries = Object.keys(sources).map((key) => {
+        return { key: kebab(key), value: hideSecret(key, value[key]), source: sources[key] ?? "" };
+      });
       if (json) {
-        await show.json(
-          Object.fromEntries(rows.map(([key, text, source]) => [key, { value: text, source }])),
-        );
+        await show.json(Object.fromEntries(entries.map(({ key, ...entry }) => [key, entry])));
       } else {
+        const rows = entries.map((entry) => [entry.key, written(entry.value), entry.source]);
         await show.table(["KEY", "VALUE", "FROM"], rows, "Nothing to configure.");
       }
       return undefined;

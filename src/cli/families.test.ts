@@ -372,12 +372,13 @@ test("config check prints values with their sources and no secrets", async () =>
   const io = testIo();
   const configChecks = {
     manager: () => ({
-      value: { listen: "127.0.0.1:7410", token: "hush", tlsCert: undefined },
+      value: { listen: { host: "127.0.0.1", port: 7410 }, token: "hush", tlsCert: undefined },
       sources: { listen: "flag --listen", token: "variable BERTH_TOKEN", tlsCert: "default" },
     }),
   };
   expect(await runCli(["config", "check", "manager"], { configChecks }, io)).toBe(0);
   expect(io.stdout()).toMatch(/listen +127.0.0.1:7410 +flag --listen/);
+  expect(io.stdout()).toMatch(/tls-cert +- +default/);
   expect(io.stdout()).not.toContain("hush");
   expect(await runCli(["config", "check", "agnet"], { configChecks }, testIo())).toBe(2);
 });
