@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { makeTar } from "./archive.ts";
-import { hostImageEntries, hostMounts, offersHost, usrLinks } from "./host-image.ts";
+import { hostImageEntries, hostMounts, isHostImage, offersHost, usrLinks } from "./host-image.ts";
 import { parseMountInfo } from "./mounts.ts";
 
 describe("the node's layout", () => {
@@ -69,6 +69,15 @@ describe("hostMounts", () => {
     const many = Array.from({ length: 65 }, (_, i) => `1 2 0:1 / /opt/m${i} rw - tmpfs t rw`).join("\n");
     expect(() => sources([], many)).toThrow("65 file systems");
   });
+});
+
+test("an image of somebody else's is not taken for the built-in one by its label", () => {
+  const Labels = { "berth.builtin": "host" };
+  expect(isHostImage({ Labels, RepoTags: ["berth/host:0123"] })).toBe(true);
+  expect(isHostImage({ Labels, RepoTags: ["<none>:<none>"], RepoDigests: ["<none>@<none>"] })).toBe(true);
+  expect(isHostImage({ Labels, RepoTags: ["lab/python:3"] })).toBe(false);
+  expect(isHostImage({ Labels, RepoTags: null, RepoDigests: ["lab/python@sha256:00"] })).toBe(false);
+  expect(isHostImage({ Labels: null, RepoTags: ["berth/host:0123"] })).toBe(false);
 });
 
 test("the image is the same bytes each time, so that its name can be their hash", async () => {

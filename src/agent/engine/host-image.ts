@@ -148,6 +148,20 @@ function isSafeSource(path: string): boolean {
   return (found.isFile() || found.isDirectory()) && (found.mode & 0o004) !== 0;
 }
 
+/**
+ * Whether a local image is one that this module imported. Its label alone proves nothing: anybody's image may carry it.
+ */
+export function isHostImage(image: {
+  readonly Labels: Readonly<Record<string, string>> | null | undefined;
+  readonly RepoTags: readonly string[] | null | undefined;
+  readonly RepoDigests?: readonly string[] | null | undefined;
+}): boolean {
+  const real = (names: readonly string[] | null | undefined) =>
+    (names ?? []).filter((name) => !name.includes("<none>"));
+  const ours = real(image.RepoTags).every((tag) => tag.startsWith(`${REPOSITORY}:`));
+  return image.Labels?.[LABEL.builtin] === HOST_IMAGE && ours && real(image.RepoDigests).length === 0;
+}
+
 export interface HostImage {
   /** Imports the image unless the engine has it; returns its reference. */
   ensure(): Promise<string>;
@@ -191,7 +205,7 @@ export function createHostImage({ client }: { readonly client: EngineClient }): 
   async function removeOthers(keep: string | undefined): Promise<void> {
     const filters = { label: [`${LABEL.builtin}=${HOST_IMAGE}`] };
     const all = await client.call("list images", (docker) => docker.listImages({ filters }));
-    for (const { Id, RepoTags } of all) {
+    for (const { Id, RepoTags } of all.filter(isHostImage)) {
       if (keep !== undefined && (RepoTags ?? []).includes(keep)) continue;
       await client
         .call("remove image", (docker) => docker.getImage(Id).remove())

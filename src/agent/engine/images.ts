@@ -3,8 +3,7 @@ import type { Clock } from "../../kit/clock.ts";
 import { BerthError, isBerthError, messageOf } from "../../kit/errors.ts";
 import { type EngineClient, field, hasStatus, LONG_CALL_MS, wordsOf } from "./client.ts";
 import type { LocalImage, PullUpdate } from "./engine.ts";
-import { HOST_IMAGE } from "./host-image.ts";
-import { LABEL } from "./names.ts";
+import { HOST_IMAGE, isHostImage } from "./host-image.ts";
 import { jsonLines } from "./output.ts";
 
 /** A pull that says nothing for so long has failed. */
@@ -102,9 +101,10 @@ export function createImages({
   async function list(): Promise<readonly LocalImage[]> {
     const all = await client.call("list images", (docker) => docker.listImages());
     const images: LocalImage[] = [];
-    for (const { Id, RepoTags, RepoDigests, Size, Labels } of all) {
-      const labels = Labels ?? {};
-      const isHost = labels[LABEL.builtin] === HOST_IMAGE;
+    for (const image of all) {
+      const { Id, RepoTags, RepoDigests, Size } = image;
+      const labels = image.Labels ?? {};
+      const isHost = isHostImage(image);
       // An older version may still serve sessions; users know one image of that name.
       if (isHost && images.some(({ references }) => references.includes(HOST_IMAGE))) continue;
       const references = isHost ? [HOST_IMAGE] : named(RepoTags);
