@@ -33,8 +33,8 @@ async function ls(invocation: Invocation): Promise<undefined> {
       image.title,
       stateText(image),
       image.sizeBytes === null ? "-" : formatSize(image.sizeBytes),
-      formatCpu(image.minimum.cpu),
-      formatSize(image.minimum.mem),
+      image.minimum.cpu > 0 ? formatCpu(image.minimum.cpu) : "-",
+      image.minimum.mem > 0 ? formatSize(image.minimum.mem) : "-",
     ]),
     "There are no such images. Add one with: berth image add REFERENCE",
   );
