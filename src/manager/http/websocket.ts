@@ -3,10 +3,12 @@ import type { Duplex } from "node:stream";
 import { type RawData, type WebSocket, WebSocketServer } from "ws";
 import type { Clock } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
+import { MAX_FRAME_BYTES } from "../../kit/frames.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { ClientSocket } from "./handle.ts";
 
-const MAX_MESSAGE = 1024 * 1024;
+/** The longest frame with its header. */
+const MAX_MESSAGE = MAX_FRAME_BYTES + 64;
 /** What may wait to be sent before `send` makes the sender wait. */
 const HIGH_WATER = 256 * 1024;
 /** What may wait to be handled; a client that keeps to its credits stays far below. */
