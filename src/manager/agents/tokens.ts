@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import type { Clock, WallMs } from "../../kit/clock.ts";
 import { formatDuration } from "../../kit/duration.ts";
 import { BerthError } from "../../kit/errors.ts";
-import { type AgentId, type GroupId, type JoinTokenId, newId } from "../../kit/ids.ts";
+import { type AgentId, type JoinTokenId, newId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
 import { VERSION } from "../../kit/version.ts";
 import type { Ca } from "../../wire/ca.ts";
@@ -106,7 +106,7 @@ export function createJoinTokens(deps: JoinTokenDeps): JoinTokens {
     const row: repository.AgentRow = {
       id: agent.id,
       name: nameForNode(agent.hostname, taken),
-      group_id: group.id as GroupId,
+      group_id: group.id,
       status: "JOINED",
       schedulable: 1,
       lease: "",
