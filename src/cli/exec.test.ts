@@ -77,6 +77,12 @@ describe("exec", () => {
     expect(manager?.calls[0]?.params.session).toBe("sess");
   });
 
+  test("a command that could not run has its code and the reason", async () => {
+    const { url } = execManager(() => [{ type: "exit", code: 127, reason: "x was not found." }]);
+    const { code, stderr } = await cli(url, ["exec", "sess", "--", "x"]);
+    expect([code, stderr]).toEqual([127, "berth: x was not found.\n"]);
+  });
+
   test("stdin goes no faster than it is granted, whole and with its end", async () => {
     const input = Buffer.alloc(100_000, "abcdefg");
     let credit = 0;

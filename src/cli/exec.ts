@@ -6,6 +6,7 @@ import { createCredit } from "./credit.ts";
 import { readEnvironment } from "./env-file.ts";
 import { EXIT_BERTH, EXIT_INTERRUPTED, usage } from "./failures.ts";
 import type { Io, SignalName } from "./io.ts";
+import { clean } from "./text.ts";
 import type { WebSocketLink } from "./websocket.ts";
 
 const FORWARDED: readonly SignalName[] = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"];
@@ -55,7 +56,10 @@ async function readOutput(
     else if (frame.type === "stderr" || frame.type === "log") await io.err(frame.bytes);
     else if (frame.type === "window") onWindow(frame.credit);
     else if (frame.type === "error") throw new BerthError(frame.code, frame.message);
-    else if (frame.type === "exit") return frame.code;
+    else if (frame.type === "exit") {
+      if (frame.reason !== undefined) await io.err(`berth: ${clean(frame.reason)}\n`);
+      return frame.code;
+    }
     return undefined;
   };
   for await (const message of link.messages()) {
