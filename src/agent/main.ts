@@ -1,5 +1,62 @@
-import { BerthError } from "../kit/errors.ts";
+import { systemClock } from "../kit/clock.ts";
+import { describeConfig } from "../kit/config.ts";
+import { messageOf } from "../kit/errors.ts";
+import { createLogger, type Logger } from "../kit/log.ts";
+import { startAgent } from "./agent.ts";
+import { agentConfig, loadAgentConfig } from "./config.ts";
 
-export async function runAgent(_argv: readonly string[]): Promise<number> {
-  throw new BerthError("not-built", "The agent is not in this build yet.");
+const HELP = `berth agent: runs sessions on this node
+
+Options, as flags, variables, or keys of the file that --config names:
+${describeConfig(agentConfig)}
+`;
+
+function endSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    let asked = false;
+    for (const signal of ["SIGTERM", "SIGINT"] as const) {
+      process.on(signal, () => {
+        if (asked) process.exit(1);
+        asked = true;
+        resolve(signal);
+      });
+    }
+  });
+}
+
+/** One connection's or container's fault must not take the node's other sessions out of sight. */
+function surviveFaults(log: Logger): void {
+  process.on("uncaughtException", (err) => log.error({ err }, "an exception was not caught"));
+  process.on("unhandledRejection", (err) => log.error({ err }, "a rejection was not handled"));
+}
+
+/** Keeps the process alive: timers and idle sockets of ours do not. */
+function stayAlive(): () => void {
+  const timer = setInterval(() => {}, 2 ** 30);
+  return () => clearInterval(timer);
+}
+
+/**
+ * The role `berth agent`: runs until a signal; returns the exit code. An agent that the manager refuses for good stays
+ * and says so in its log: ended, a service manager would only start it again.
+ */
+export async function runAgent(argv: readonly string[]): Promise<number> {
+  if (argv.includes("--help") || argv.includes("-h")) {
+    console.log(HELP);
+    return 0;
+  }
+  const { value: config } = loadAgentConfig({ argv });
+  const log = createLogger({ level: config.logLevel, name: "agent" });
+  const ended = endSignal();
+  const release = stayAlive();
+  const agent = await startAgent({ config, clock: systemClock, log });
+  surviveFaults(log);
+  agent.ready.then(
+    () => console.log(`Berth agent ${agent.agentId} is ready.`),
+    (err: unknown) => console.error(`berth: ${messageOf(err)}`),
+  );
+  log.info({ signal: await ended }, "the agent stops; sessions run on");
+  await agent.stop();
+  release();
+  return 0;
 }

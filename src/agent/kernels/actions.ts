@@ -64,12 +64,21 @@ export function createActions(deps: ActionDeps): Actions {
     publish(entry);
   }
 
+  /** Ends the log of a kernel that will never run, if somebody has opened one to wait for its output. */
+  async function endLog(entry: Entry): Promise<void> {
+    await (await logs.find(entry.key))?.finish();
+  }
+
   async function observe(entry: Entry): Promise<void> {
     const hints = entry.hints;
     const view = await engine.inspectKernel(entry.ref);
     entry.view = view;
     if (entry.hints === hints) entry.fresh = true;
     if (view?.state.kind === "running") entry.startedAtMs = view.state.startedAt;
+    const { record } = entry;
+    if (view === undefined && record !== undefined && record.stop !== null && !record.startIntent) {
+      await endLog(entry);
+    }
     publish(entry);
   }
 
@@ -123,6 +132,7 @@ export function createActions(deps: ActionDeps): Actions {
       if (signal.aborted) return;
       if (unreachable(err)) throw err;
       log.warn({ err, kernel: entry.key }, "a kernel could not be made");
+      await endLog(entry);
       update(entry, { failure: failureOf(err) });
     } finally {
       doing(entry, "idle");
@@ -197,6 +207,7 @@ export function createActions(deps: ActionDeps): Actions {
 
   async function discard(entry: Entry): Promise<void> {
     await engine.removeKernel(entry.ref);
+    await endLog(entry);
     see(entry, undefined);
     update(entry, { startIntent: false, containerId: "" });
   }

@@ -19,16 +19,21 @@ const RETRY_MS = 1000;
 
 async function store(source: AsyncIterable<OutputChunk>, log: KernelLog, signal: AbortSignal): Promise<void> {
   const iterator = source[Symbol.asyncIterator]();
-  const aborted = new Promise<"aborted">((resolve) =>
-    signal.addEventListener("abort", () => resolve("aborted"), { once: true }),
-  );
+  // One listener for all chunks: racing each of them against one promise would gather memory for as long as it runs.
+  let wake = () => {};
+  const onAbort = () => wake();
+  signal.addEventListener("abort", onAbort, { once: true });
   try {
     while (!signal.aborted) {
-      const next = await Promise.race([iterator.next(), aborted]);
-      if (next === "aborted" || next.done === true) return;
+      const next = await new Promise<IteratorResult<OutputChunk> | undefined>((resolve, reject) => {
+        wake = () => resolve(undefined);
+        iterator.next().then(resolve, reject);
+      });
+      if (next === undefined || next.done === true) return;
       await log.append(next.value);
     }
   } finally {
+    signal.removeEventListener("abort", onAbort);
     // Not awaited: a source that hangs would hang us too.
     void iterator.return?.()?.catch?.(() => {});
   }

@@ -2,6 +2,7 @@ import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "../../kit/log.ts";
 import type { OutputChunk } from "../engine/engine.ts";
+import type { LogEvent } from "./event.ts";
 import { type Reading, type ReadOptions, readLog, readTail } from "./reader.ts";
 import { recoverSegments, type Segment, syncDirectory } from "./recovery.ts";
 import {
@@ -12,12 +13,6 @@ import {
   SEGMENT_HEADER_BYTES,
   segmentName,
 } from "./segment.ts";
-
-/** What a reader gets. A gap is output that is not kept any more (or could not be stored). */
-export type LogEvent =
-  | { readonly kind: "output"; readonly offset: number; readonly stream: 1 | 2; readonly bytes: Buffer }
-  | { readonly kind: "gap"; readonly offset: number; readonly droppedBytes: number }
-  | { readonly kind: "end"; readonly offset: number; readonly final: boolean };
 
 export type StreamCounts = { readonly stdout: number; readonly stderr: number };
 

@@ -5,7 +5,8 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { silentLogger } from "../../kit/log.ts";
 import type { OutputChunk } from "../engine/engine.ts";
-import { type KernelLog, type LogEvent, openKernelLog } from "./kernel-log.ts";
+import type { LogEvent } from "./event.ts";
+import { type KernelLog, openKernelLog } from "./kernel-log.ts";
 import { findJoin, skipOutput } from "./resume.ts";
 import { createLogStore } from "./store.ts";
 

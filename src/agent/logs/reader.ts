@@ -1,5 +1,5 @@
 import { type FileHandle, open, readFile } from "node:fs/promises";
-import type { LogEvent } from "./kernel-log.ts";
+import type { LogEvent } from "./event.ts";
 import type { Segment } from "./recovery.ts";
 import { type Frame, FrameKind, MAX_FRAME_PAYLOAD, parseFrames, SEGMENT_HEADER_BYTES } from "./segment.ts";
 
