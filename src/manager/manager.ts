@@ -1,4 +1,4 @@
-import { mkdir } from "node:fs/promises";
+import { mkdir, stat } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { ALL_ROUTES } from "../contract/api.ts";
@@ -18,7 +18,7 @@ import { eventApi } from "./events/stream.ts";
 import { type Api, createApi } from "./http/api.ts";
 import { createClientReader } from "./http/client.ts";
 import { createIdempotency, type Idempotency } from "./http/idempotency.ts";
-import { createMetrics, type Metrics } from "./http/metrics.ts";
+import { createMetrics, gaugeOf, type Metrics } from "./http/metrics.ts";
 import { loadPages } from "./http/pages.ts";
 import { type HttpServer, startHttpServer, type TlsFiles } from "./http/server.ts";
 import { loadClusterKeys, loadSelfSigned, readTlsFiles } from "./keys.ts";
@@ -48,11 +48,15 @@ export type RunningManager = {
 };
 
 /** So that all parts together stop within 5 s. */
-const PART_LIMIT_MS = 1_000;
-const HTTP_GRACE_MS = 500;
+const PART_LIMIT_MS = 700;
+const HTTP_GRACE_MS = 300;
 const SHORT_CARE_MS = 60_000;
 const LONG_CARE_MS = 10 * 60_000;
 const EVENTS_KEPT = { maxAgeMs: 7 * 24 * 3_600_000, maxRows: 200_000 };
+
+const DATABASE = "berth.sqlite";
+
+const sizeOf = async (path: string) => (await stat(path).catch(() => undefined))?.size ?? 0;
 
 async function lockDataDir(dataDir: string, shutdown: Shutdown): Promise<void> {
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
@@ -166,7 +170,7 @@ async function start(options: ManagerOptions, shutdown: Shutdown): Promise<Omit<
   const { dataDir } = config;
   await lockDataDir(dataDir, shutdown);
   const store = await openStore({
-    path: join(dataDir, "berth.sqlite"),
+    path: join(dataDir, DATABASE),
     backupDir: join(dataDir, "backups"),
     clock,
     log,
@@ -197,6 +201,14 @@ async function start(options: ManagerOptions, shutdown: Shutdown): Promise<Omit<
     commit: COMMIT,
     connections: () => servers.reduce((sum, server) => sum + server.connections(), 0),
   });
+  gaugeOf(
+    metrics.registry,
+    { name: "berth_store_bytes", help: "Size of the database and its write-ahead log.", labels: ["file"] },
+    async () => [
+      [{ file: "database" }, await sizeOf(join(dataDir, DATABASE))],
+      [{ file: "log" }, await sizeOf(join(dataDir, `${DATABASE}-wal`))],
+    ],
+  );
   const cluster = await createCluster({ store, clock, log, events, policies, accounts, ca, config, metrics });
   shutdown.add("cluster", cluster.stop);
   let state: "starting" | "ready" | "stopping" = "starting";

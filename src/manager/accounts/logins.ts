@@ -16,7 +16,10 @@ import { userNotFound } from "./users.ts";
 
 /** How long a browser stays signed in. */
 export const LOGIN_MS = 7 * 24 * 3_600_000;
-const OLD_MS = 30 * 24 * 3_600_000;
+/** How long one is told that a token ended, rather than that it is unknown. */
+const ENDED_KEPT_MS = 30 * 24 * 3_600_000;
+/** Longer than failures count; whoever tries many names must not fill the disk. */
+const FAILURES_KEPT_MS = 2 * 3_600_000;
 
 export type Attempt = { readonly email: string; readonly password: string; readonly address: string };
 
@@ -28,7 +31,7 @@ export type Logins = {
   me(principal: UserPrincipal): Promise<Me>;
   /** Throws `wrong-credentials`; ends the person's other logins. */
   changePassword(principal: UserPrincipal, current: string, next: string): Promise<void>;
-  /** Deletes what ended a month ago. */
+  /** Deletes what ended a month ago and failures that count no more. */
   prune(): Promise<void>;
 };
 
@@ -127,8 +130,8 @@ export function createLogins(deps: {
 
     prune: () =>
       store.write(async (tx) => {
-        await repository.deleteEndedTokens(tx, clock.wall() - OLD_MS);
-        await repository.deleteOldFailures(tx, clock.wall() - OLD_MS);
+        await repository.deleteEndedTokens(tx, clock.wall() - ENDED_KEPT_MS);
+        await repository.deleteOldFailures(tx, clock.wall() - FAILURES_KEPT_MS);
       }),
   };
 }

@@ -151,6 +151,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     connections: () => sockets.size,
     close: async (graceMs) => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      server.closeIdleConnections();
       const limit = new AbortController();
       await Promise.race([closed, clock.sleep(graceMs, limit.signal).catch(() => {})]);
       limit.abort();
