@@ -24,7 +24,13 @@ export interface KernelSink {
   report(agent: AgentId, kernels: readonly KernelStatus[]): Promise<void>;
   status(agent: AgentId, status: KernelStatus): Promise<void>;
   /** A command for a kernel could not be carried out. */
-  commandFailed(agent: AgentId, kernelId: string, generation: number, code: string, message: string): void;
+  commandFailed(
+    agent: AgentId,
+    kernelId: string,
+    generation: number,
+    code: string,
+    message: string,
+  ): Promise<void>;
   /** The first report since the agent connected is reconciled: commands may flow. */
   ready(agent: AgentId): Promise<void>;
   /** Its heartbeat stayed away. */

@@ -1,5 +1,5 @@
 import type { Clock } from "../../kit/clock.ts";
-import { type AgentId, asId, isId, type KernelId, type SessionId } from "../../kit/ids.ts";
+import { type AgentId, asId, isId, type KernelId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { KernelStatus } from "../../wire/generated/berth.ts";
 import type { AgentPort, EventSink, KernelSink } from "../agents/ports.ts";
@@ -9,7 +9,14 @@ import { observe } from "./observe.ts";
 import { type Observations, phaseOf, sameFacts } from "./observed.ts";
 import type { Progress } from "./progress.ts";
 import type { Reconciler } from "./reconciler.ts";
-import { type KernelRow, kernelsOnAgent, liveOnAgent, updateKernel, updateSession } from "./repository.ts";
+import {
+  findKernel,
+  type KernelRow,
+  kernelsOnAgent,
+  liveOnAgent,
+  updateKernel,
+  updateSession,
+} from "./repository.ts";
 import type { Strays } from "./strays.ts";
 import { statusEvent } from "./transitions.ts";
 
@@ -105,13 +112,33 @@ export function createKernelSink(deps: KernelSinkDeps): KernelSink {
     });
   }
 
+  /** A node that refuses even to begin has nothing of the kernel: the session ends with the node's own words. */
+  async function refusedStart(
+    agent: AgentId,
+    kernelId: string,
+    generation: number,
+    failure: { readonly code: string; readonly message: string },
+  ): Promise<void> {
+    if (!isId(kernelId) || observed.get(kernelId) !== undefined) return;
+    const session = await store.write(async (tx) => {
+      const kernel = await findKernel(tx, asId<KernelId>(kernelId));
+      if (kernel?.agent_id !== agent || kernel.started_at !== null || kernel.ended_at !== null)
+        return undefined;
+      const patch = { failure_code: failure.code, failure_message: failure.message, ended_at: clock.wall() };
+      const refused = await updateKernel(tx, kernel.id, generation, { ...patch, gone: 1 });
+      return refused ? kernel.session_id : undefined;
+    });
+    if (session === undefined) return;
+    reconciler.add(session);
+    wakeScheduler();
+  }
+
   return {
     report,
     status: take,
     commandFailed: (agent, kernelId, generation, code, message) => {
       deps.log.warn({ agent, kernelId, generation, code, message }, "an agent could not carry out a command");
-      const session = isId(kernelId) ? observed.get(asId<KernelId>(kernelId))?.status.sessionId : undefined;
-      if (session !== undefined && isId(session)) reconciler.add(asId<SessionId>(session));
+      return refusedStart(agent, kernelId, generation, { code, message });
     },
     ready: async (agent) => {
       await markLost(agent, false);
