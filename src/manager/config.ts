@@ -80,7 +80,8 @@ export function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
 }
 
-function checkTogether(config: ManagerConfig): void {
+/** What the schema of one key alone cannot say. Throws `invalid-config`. */
+export function checkTogether(config: ManagerConfig): void {
   const { tlsCert, tlsKey, behindProxy, agentHeartbeat, agentLostAfter } = config;
   const refuse = (field: string, sentence: string) => new BerthError("invalid-config", sentence, { field });
   if ((tlsCert === undefined) !== (tlsKey === undefined)) {
