@@ -10,6 +10,12 @@ const ROLES: Readonly<Record<string, () => Promise<Run>>> = {
   up: async () => (await import("./up.ts")).runUp,
 };
 
+/** What `berth config check` runs: the client itself knows no role. */
+const configChecks = {
+  manager: async (argv: readonly string[]) => (await import("./manager/config.ts")).checkManagerConfig(argv),
+  agent: async (argv: readonly string[]) => (await import("./agent/config.ts")).checkAgentConfig(argv),
+};
+
 /** Exit code of a client command that Berth itself refused or failed, apart from what a session's command returns. */
 const CLIENT_FAULT = 125;
 
@@ -18,7 +24,7 @@ async function main(argv: readonly string[]): Promise<number> {
   const load = Object.hasOwn(ROLES, name) ? ROLES[name] : undefined;
   try {
     if (load !== undefined) return await (await load())(rest);
-    return await (await import("./cli/main.ts")).runCli([name, ...rest]);
+    return await (await import("./cli/main.ts")).runCli([name, ...rest], { configChecks });
   } catch (err) {
     process.stderr.write(`berth: ${isBerthError(err) ? err.message : `internal fault: ${messageOf(err)}`}\n`);
     if (!isBerthError(err) && process.env.BERTH_DEBUG !== undefined) console.error(err);
