@@ -5,6 +5,7 @@ import type { AgentConfig } from "./config.ts";
 import type { Engine, NodeCapabilities } from "./engine/engine.ts";
 import { readProcess } from "./engine/processes.ts";
 import type { EngineWatch } from "./kernels/engine-watch.ts";
+import { smallestLimit } from "./usage/limits.ts";
 import type { NodeMeter } from "./usage/node.ts";
 
 /** Changes with each boot of the node; empty where the system does not tell. */
@@ -45,6 +46,9 @@ export function createNodeFacts(options: {
     const facts = await meter.facts();
     if (engineWatch.reachable()) capabilities = await engine.capabilities().catch(() => capabilities);
     const info = engineWatch.info();
+    // An engine refuses containers beyond what it sees itself, which may be less than the node has.
+    const cpuMilli = smallestLimit(facts.cpuMilli, (info?.cpus ?? 0) * 1000);
+    const memBytes = smallestLimit(facts.memBytes, info?.memBytes ?? 0);
     return {
       hostname: config.name,
       arch: facts.arch,
@@ -53,10 +57,10 @@ export function createNodeFacts(options: {
       engine: info?.name ?? "docker",
       engineVersion: info?.version ?? "",
       cgroupVersion: info?.cgroupVersion ?? 0,
-      cpuMilli: facts.cpuMilli,
-      memBytes: facts.memBytes,
-      reservedCpuMilli: Math.min(config.reservedCpu, facts.cpuMilli),
-      reservedMemBytes: Math.min(config.reservedMem, facts.memBytes),
+      cpuMilli,
+      memBytes,
+      reservedCpuMilli: Math.min(config.reservedCpu, cpuMilli),
+      reservedMemBytes: Math.min(config.reservedMem, memBytes),
       hostEnvironment: capabilities?.hostEnvironment ?? false,
       loopScratch: capabilities?.loopScratch ?? false,
       liveRestore: info?.liveRestore ?? false,

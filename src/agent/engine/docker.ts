@@ -94,6 +94,8 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
       cgroupVersion: field(raw, "CgroupVersion") === "2" ? 2 : 1,
       liveRestore,
       rootDir: String(field(raw, "DockerRootDir") ?? ""),
+      cpus: Number(field(raw, "NCPU") ?? 0),
+      memBytes: Number(field(raw, "MemTotal") ?? 0),
     };
   }
 

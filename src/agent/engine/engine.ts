@@ -11,6 +11,9 @@ export type EngineInfo = {
   readonly liveRestore: boolean;
   readonly arch: string;
   readonly rootDir: string;
+  /** Processors and memory that the engine itself sees; it refuses containers beyond them. */
+  readonly cpus: number;
+  readonly memBytes: number;
 };
 
 /** Identity of a kernel's container, read back from its labels. */

@@ -235,6 +235,8 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
         liveRestore: true,
         arch: "x86_64",
         rootDir: "/",
+        cpus: 4,
+        memBytes: 8 * 2 ** 30,
       };
     },
     capabilities: async () => ({ hostEnvironment: true, loopScratch: true }),

@@ -1,13 +1,8 @@
 import { readFile, statfs } from "node:fs/promises";
 import { arch, cpus, hostname, loadavg, release } from "node:os";
-import {
-  type CpuTimes,
-  isOutwards,
-  parseCpuTimes,
-  parseMeminfo,
-  parseNetDev,
-  parseOsRelease,
-} from "./proc.ts";
+import { cpu, mem } from "systeminformation";
+import { readNodeLimits, smallestLimit } from "./limits.ts";
+import { type CpuTimes, isOutwards, parseCpuTimes, parseNetDev, parseOsRelease } from "./proc.ts";
 
 /** What a node is; it changes with a reboot at most. */
 export type NodeFacts = {
@@ -17,6 +12,7 @@ export type NodeFacts = {
   readonly os: string;
   readonly kernelVersion: string;
   readonly cpuModel: string;
+  /** What containers here may use: of the hardware, less what the node's own control group keeps from it. */
   readonly cpuMilli: number;
   readonly memBytes: number;
   /** Size of the file system that holds the agent's data. */
@@ -42,15 +38,33 @@ export interface NodeMeter {
 
 const OCI_ARCH: Readonly<Record<string, string>> = { x64: "amd64" };
 
-/** Measures the node itself. `dataDir` tells which file system counts as its disk. */
+type Processor = { readonly model: string; readonly cores: number };
+
+async function readProcessor(): Promise<Processor> {
+  const { manufacturer, brand, cores } = await cpu();
+  return { model: `${manufacturer} ${brand}`.trim() || (cpus()[0]?.model ?? ""), cores };
+}
+
+/**
+ * Measures the node itself. `dataDir` tells which file system counts as its disk; the other folders are for tests.
+ *
+ * Processor and memory come from systeminformation. Not its `osInfo`: it asks for the full host name synchronously,
+ * which held up the whole process for 10 s where no name server answered (measured). Not its `fsSize`: it lists every
+ * mount, so a dead NFS server holds it up. Nor, each second, its load and traffic: they take 0.5 s and processes, and
+ * count bridges too.
+ */
 export function createNodeMeter({
   dataDir,
   proc = "/proc",
+  cgroups = "/sys/fs/cgroup",
 }: {
   readonly dataDir: string;
   readonly proc?: string;
+  readonly cgroups?: string;
 }): NodeMeter {
   let before: CpuTimes = { busy: 0, total: 0 };
+  // Starts three processes (20 to 40 ms), so it is asked once.
+  let processor: Promise<Processor> | undefined;
   const read = (path: string) => readFile(path, "utf8");
 
   async function disk() {
@@ -61,38 +75,39 @@ export function createNodeMeter({
 
   return {
     facts: async () => {
-      const [memory, os, { total }] = await Promise.all([
-        read(`${proc}/meminfo`),
+      processor ??= readProcessor();
+      const [{ model, cores }, memory, limits, os, { total }] = await Promise.all([
+        processor,
+        mem(),
+        readNodeLimits(cgroups),
         read("/etc/os-release").catch(() => ""),
         disk(),
       ]);
-      const processors = cpus();
       return {
         hostname: hostname(),
         arch: OCI_ARCH[arch()] ?? arch(),
         os: parseOsRelease(os),
         kernelVersion: release(),
-        cpuModel: processors[0]?.model ?? "",
-        cpuMilli: processors.length * 1000,
-        memBytes: parseMeminfo(memory).totalBytes,
+        cpuModel: model,
+        cpuMilli: smallestLimit(cores * 1000, limits.cpuMilli),
+        memBytes: smallestLimit(memory.total, limits.memBytes),
         diskBytes: total,
       };
     },
     sample: async () => {
       const [stat, memory, network, space] = await Promise.all([
         read(`${proc}/stat`),
-        read(`${proc}/meminfo`),
+        mem(),
         read(`${proc}/net/dev`),
         disk(),
       ]);
       const now = parseCpuTimes(stat);
       const cpuMilli = cpuShare(before, now) * cpus().length * 1000;
       before = now;
-      const { totalBytes, availableBytes } = parseMeminfo(memory);
       const { rxBytes, txBytes } = parseNetDev(network, isOutwards);
       return {
         cpuMilli: Math.round(cpuMilli),
-        memBytes: totalBytes - availableBytes,
+        memBytes: memory.total - memory.available,
         diskUsedBytes: space.used,
         diskTotalBytes: space.total,
         load1: loadavg()[0] ?? 0,

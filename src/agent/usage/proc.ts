@@ -9,14 +9,6 @@ export function parseCpuTimes(text: string): CpuTimes {
   return { busy: total - idle, total };
 }
 
-export type Memory = { readonly totalBytes: number; readonly availableBytes: number };
-
-/** Reads /proc/meminfo. */
-export function parseMeminfo(text: string): Memory {
-  const bytes = (key: string) => Number(new RegExp(`^${key}: +(\\d+) kB$`, "m").exec(text)?.[1] ?? 0) * 1024;
-  return { totalBytes: bytes("MemTotal"), availableBytes: bytes("MemAvailable") };
-}
-
 export type Traffic = { readonly rxBytes: number; readonly txBytes: number };
 
 /** Sums /proc/net/dev over the interfaces that `counts` accepts. */
