@@ -58,6 +58,10 @@ stop_services() {
 clear_node() {
   [ -e "$config_dir/agent.toml" ] && [ -x "$binary_path" ] || return 0
   step "Ending this node's sessions"
+  if ! tool engine-ping 2>/dev/null; then
+    warn "the container engine does not answer, so what sessions left in it stays there"
+    return
+  fi
   run "$binary_path" agent-cleanup --config "$config_dir/agent.toml" ||
     die "what the sessions of this node left could not be removed; see above, then run this again"
 }

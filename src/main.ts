@@ -7,6 +7,7 @@ type Run = (argv: readonly string[]) => Promise<number>;
 const ROLES: Readonly<Record<string, () => Promise<Run>>> = {
   manager: async () => (await import("./manager/main.ts")).runManager,
   agent: async () => (await import("./agent/main.ts")).runAgent,
+  "agent-cleanup": async () => (await import("./agent/cleanup.ts")).runCleanup,
   up: async () => (await import("./up.ts")).runUp,
 };
 

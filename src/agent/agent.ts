@@ -53,7 +53,7 @@ const ADOPT_WAIT_MS = 5000;
 /** Each part's time to close; together they stay under five seconds. */
 const CLOSE_MS = 1500;
 
-function lockDataDir(dataDir: string): FileLock {
+export function lockDataDir(dataDir: string): FileLock {
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
   const lock = tryFileLock(join(dataDir, "agent.lock"));
   if (lock !== undefined) return lock;
