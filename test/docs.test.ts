@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import manifest from "../package.json";
+import { agentConfig } from "../src/agent/config.ts";
 import { kebab } from "../src/kit/config.ts";
 import { managerConfig } from "../src/manager/config.ts";
 
@@ -17,7 +18,7 @@ test("every package has a line that says what it is for", () => {
 
 test("every key of the configuration is told", () => {
   const text = read("docs/configuration.md");
-  const keys = [managerConfig].flatMap((schema) => Object.keys(schema.shape).map(kebab));
+  const keys = [managerConfig, agentConfig].flatMap((schema) => Object.keys(schema.shape).map(kebab));
   expect(keys.filter((key) => !text.includes(`\`${key}\``))).toEqual([]);
 });
 

@@ -6,14 +6,18 @@ import { join } from "node:path";
 
 const root = join(import.meta.dir, "../..");
 const built = join(root, "dist/berth");
+/** The first server, and a further node: folders below which each is installed. */
 let prefix = "";
+let node = "";
 let port = 0;
 
 const below = (path: string) => join(prefix, path);
 
-async function script(name: string, ...argv: string[]) {
-  const child = Bun.spawn([join(root, "installer", name), ...argv], {
-    env: { ...process.env, BERTH_INSTALL_ROOT: prefix },
+const script = (name: string, ...argv: string[]) => runBelow(prefix, join(root, "installer", name), ...argv);
+
+async function runBelow(folder: string, ...argv: string[]) {
+  const child = Bun.spawn(argv, {
+    env: { ...process.env, BERTH_INSTALL_ROOT: folder },
     stdin: "ignore",
     stdout: "pipe",
     stderr: "pipe",
@@ -26,7 +30,7 @@ async function script(name: string, ...argv: string[]) {
 }
 
 const install = (...argv: string[]) =>
-  script("install.sh", "--binary", built, "--listen", `127.0.0.1:${port}`, ...argv);
+  script("install.sh", "--binary", built, "--listen", `0.0.0.0:${port}`, ...argv);
 
 function listen(wanted: number): Promise<Server | undefined> {
   return new Promise((resolve) => {
@@ -54,12 +58,14 @@ function pidOf(role: string): number {
 
 beforeAll(async () => {
   prefix = mkdtempSync(join(tmpdir(), "berth-install-"));
+  node = mkdtempSync(join(tmpdir(), "berth-install-node-"));
   port = await freePortPair();
 });
 
 afterAll(async () => {
+  await runBelow(node, join(root, "installer/uninstall.sh"), "--purge");
   await script("uninstall.sh", "--purge");
-  rmSync(prefix, { recursive: true, force: true });
+  for (const folder of [prefix, node]) rmSync(folder, { recursive: true, force: true });
 });
 
 describe("installer", () => {
@@ -88,6 +94,22 @@ describe("installer", () => {
       expect([path, statSync(below(path)).mode & 0o077]).toEqual([path, 0]);
     }
     expect(readFileSync(below("etc/berth/agent.toml"), "utf8")).not.toContain("token =");
+  });
+
+  test("--agent adds a node, which root's command on the manager shows", async () => {
+    const data = ["--data-dir", below("var/lib/berth/manager")];
+    const berth = (...argv: string[]) => runBelow(prefix, below("usr/local/bin/berth"), ...argv, ...data);
+    const token = (await berth("join-token", "create")).out.trim();
+    const argv = ["--agent", "--manager", `https://127.0.0.1:${port}`, "--token", token, "--binary", built];
+    const { code, out, err } = await runBelow(node, join(root, "installer/install.sh"), ...argv);
+    expect(`${err}\nexit ${code}`).toEndWith("\nexit 0");
+    expect(out).toContain(`This node has joined https://127.0.0.1:${port}`);
+    expect(existsSync(join(node, "etc/berth/manager.toml"))).toBe(false);
+    expect(existsSync(join(node, "var/lib/berth/manager"))).toBe(false);
+    const nodes: unknown = JSON.parse((await berth("node", "ls", "--json")).out);
+    expect(nodes).toBeArrayOfSize(2);
+    expect(await runBelow(node, join(root, "installer/uninstall.sh"), "--purge")).toMatchObject({ code: 0 });
+    expect(existsSync(join(node, "var/lib/berth"))).toBe(false);
   });
 
   test("run again it upgrades: the executable before is kept, both roles are new processes", async () => {
