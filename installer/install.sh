@@ -293,7 +293,9 @@ install_agent() {
       token=TOKEN manager_url=URL
     else
       manager_url=$(local_url)
-      token=$(local_berth join-token create --ttl 10m)
+      token=$(local_berth join-token create --ttl 10m 2>"$data_dir/manager/tmp/join-token.err") ||
+        die "no join token: $(cat "$data_dir/manager/tmp/join-token.err")"
+      rm -f "$data_dir/manager/tmp/join-token.err"
     fi
   fi
   write_agent_config "$manager_url" "$token"
