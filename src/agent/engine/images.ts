@@ -1,9 +1,10 @@
 import type { ImageInspectInfo } from "dockerode";
 import type { Clock } from "../../kit/clock.ts";
-import { BerthError, isBerthError, messageOf } from "../../kit/errors.ts";
-import { type EngineClient, field, hasStatus, LONG_CALL_MS, wordsOf } from "./client.ts";
+import { BerthError, messageOf } from "../../kit/errors.ts";
+import { type EngineClient, engineError, field, hasStatus, LONG_CALL_MS, wordsOf } from "./client.ts";
 import type { LocalImage, PullUpdate } from "./engine.ts";
 import { HOST_IMAGE, isHostImage } from "./host-image.ts";
+import { pullError } from "./images-words.ts";
 import { jsonLines } from "./output.ts";
 
 /** A pull that says nothing for so long has failed. */
@@ -166,8 +167,10 @@ export function createImages({
       signal.throwIfAborted();
       if (quiet.signal.aborted)
         throw pullError(reference, `the registry said nothing for ${SILENCE_MS / 60_000} min`);
-      if (isBerthError(error) && error.code !== "engine-refused") throw error;
-      throw pullError(reference, wordsOf(error) || messageOf(error), error);
+      // Also what ends the stream of progress, such as an engine that stops.
+      const told = engineError(error, "pull image");
+      if (told.code !== "engine-refused") throw told;
+      throw pullError(reference, wordsOf(told) || messageOf(error), error);
     } finally {
       cancel();
     }
@@ -202,18 +205,4 @@ function toLocal(image: ImageInspectInfo): LocalImage {
     labels: image.Config.Labels ?? {},
     arch: image.Architecture,
   };
-}
-
-function pullError(reference: string, words: string, cause?: unknown): BerthError {
-  const hint = /unauthorized|denied|authentication/i.test(words)
-    ? " It may be private or misspelt."
-    : /manifest unknown|not found/i.test(words)
-      ? " Check its name and tag."
-      : /no space left/i.test(words)
-        ? " The node's disk is full."
-        : /lookup|timeout|refused|unreachable/i.test(words)
-          ? " The node cannot reach the registry."
-          : "";
-  const sentence = `The image ${reference} could not be pulled: ${words.trim().replace(/\.$/, "")}.${hint}`;
-  return new BerthError("image-pull-failed", sentence, cause === undefined ? {} : { cause });
 }

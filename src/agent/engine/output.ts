@@ -59,6 +59,23 @@ export async function* bytesOf(source: AsyncIterable<unknown>): AsyncGenerator<U
   }
 }
 
+/** Joins neighbours of one stream: the engine gives a log line by line, and each chunk costs its readers a turn. */
+export function joinChunks(chunks: readonly OutputChunk[]): OutputChunk[] {
+  const joined: OutputChunk[] = [];
+  for (let at = 0; at < chunks.length; ) {
+    const first = chunks[at];
+    let end = at + 1;
+    while (end < chunks.length && chunks[end]?.stream === first?.stream) end += 1;
+    if (first !== undefined) {
+      const bytes =
+        end === at + 1 ? first.bytes : Buffer.concat(chunks.slice(at, end).map((one) => one.bytes));
+      joined.push({ stream: first.stream, bytes });
+    }
+    at = end;
+  }
+  return joined;
+}
+
 /** Output of a stream: framed, or, with a terminal, as it is. */
 export async function* outputOf(
   source: AsyncIterable<unknown>,
@@ -66,7 +83,7 @@ export async function* outputOf(
 ): AsyncGenerator<OutputChunk> {
   const demuxer = createDemuxer();
   for await (const bytes of bytesOf(source)) {
-    if (framed) yield* demuxer.push(bytes);
+    if (framed) yield* joinChunks(demuxer.push(bytes));
     else yield { stream: 1, bytes };
   }
 }
