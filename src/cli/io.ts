@@ -36,6 +36,33 @@ function writer(stream: NodeJS.WriteStream) {
     });
 }
 
+/** Runs stty on our stdin; its output, or undefined where there is no stty or it failed. */
+function stty(...argv: readonly string[]): string | undefined {
+  try {
+    const { success, stdout } = Bun.spawnSync(["stty", ...argv], { stdin: "inherit", stderr: "ignore" });
+    return success ? stdout.toString().trim() : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Switches raw mode. The runtime's own keeps turning line feeds into carriage return and line feed, which spoils what
+ * full-screen programs draw, so stty does it where there is one.
+ */
+function rawMode(stdin: NodeJS.ReadStream): (on: boolean) => void {
+  let before: string | undefined;
+  return (on) => {
+    if (!stdin.isTTY) return;
+    if (on) {
+      before = stty("-g");
+      if (before === undefined || stty("raw", "-echo") === undefined) stdin.setRawMode(true);
+    } else if (before === undefined || stty(before) === undefined) {
+      stdin.setRawMode(false);
+    }
+  };
+}
+
 /** The process's own streams, terminal and signals. */
 export function processIo(): Io {
   // A closed pipe is told by the callback of the write that met it; the event needs a listener all the same.
@@ -61,9 +88,7 @@ export function processIo(): Io {
     out: writer(stdout),
     err: writer(stderr),
     stdin: () => ({ [Symbol.asyncIterator]: () => ({ next }) }),
-    setRaw: (on) => {
-      if (stdin.isTTY) stdin.setRawMode(on);
-    },
+    setRaw: rawMode(stdin),
     size: () => ({ cols: terminal.columns || 80, rows: terminal.rows || 24 }),
     onSignal: (name, fn) => {
       process.on(name, fn);

@@ -58,7 +58,7 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
     });
 
     test("137 and words when memory runs out", async () => {
-      const { code, stderr } = await run("head -c 300m /dev/zero | tail -c 300m | wc -c");
+      const { code, stderr } = await run("x=$(head -c 300m /dev/zero | tr '\\0' x); echo done");
       expect(code).toBe(137);
       expect(stderr).toContain("Memory ran out");
       expect(stderr).toContain("64 MiB");
@@ -219,6 +219,45 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
       expect(stdout.trim().split("\n").sort()).toEqual(["many-1: hello", "many-2: hello", "many-3: hello"]);
     });
 
+    test("attach and events show what happens from now on", async () => {
+      const events = up.spawn(["events", "--kind", "session.status", "--json"]);
+      const script = "until [ -e /tmp/go ]; do echo tick; sleep 0.2; done; echo over; exit 4";
+      await run(script, ["--detach", "--name", "watched"]);
+      while ((await json("show", "watched")).status !== "RUNNING") await Bun.sleep(100);
+      const attached = up.spawn(["attach", "watched"]);
+      const reader = attached.stdout.getReader();
+      let shown = "";
+      for (let part = await reader.read(); !part.done; part = await reader.read()) {
+        if (shown === "") await up.berth(["exec", "watched", "--", "touch", "/tmp/go"]);
+        shown += Buffer.from(part.value).toString();
+      }
+      expect(shown).toMatch(/^(tick\n)+over\n$/);
+      await attached.exited;
+      let seen = "";
+      for await (const chunk of events.stdout) {
+        seen += new TextDecoder().decode(chunk);
+        if (seen.includes('"TERMINATED"')) break;
+      }
+      events.kill();
+      const kinds = seen
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line));
+      expect(kinds.map(({ data }) => data.status)).toEqual(expect.arrayContaining(["RUNNING", "TERMINATED"]));
+      for (const { seq, kind } of kinds) expect([typeof seq, kind]).toEqual(["number", "session.status"]);
+    });
+
+    test("on a terminal the waiting is shown on one line that goes away", async () => {
+      const argv = [process.execPath, up.main, "run", ...SMALL, "--start-at", "+2s", "--", "echo", "hello"];
+      const terminal = openTerminal(argv, { env: up.clientEnv({ TERM: "xterm" }) });
+      await terminal.until("is PENDING");
+      await terminal.until("\u001b[2K");
+      await terminal.until("hello");
+      expect(await terminal.exited).toBe(0);
+      expect(terminal.shown().endsWith("\u001b[2Khello\r\n")).toBe(true);
+      terminal.close();
+    });
+
     test("a reader that goes away ends the session", async () => {
       const command = `${process.execPath} ${up.main} run ${SMALL.join(" ")} --name piped-1 -- yes | head -c 1000 | wc -c`;
       const child = Bun.spawn(["bash", "-c", command], {
@@ -332,8 +371,9 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
         rows: 33,
       });
       await terminal.until("$ ");
-      terminal.type("stty size; tty\r");
-      await terminal.until("33 91\r\n/dev/pts/");
+      // The engine sets the size a moment after the start.
+      terminal.type("until stty size | grep '33 91'; do sleep 0.1; done; tty\r");
+      await terminal.until("\n33 91\r\n/dev/pts/");
       terminal.resize(101, 44);
       terminal.type("sleep 0.3; stty size\r");
       await terminal.until("44 101");
