@@ -7,11 +7,11 @@ import { failureOf, type Images, throttled } from "../images/images.ts";
 import type { KernelLog } from "../logs/kernel-log.ts";
 import { GAP_NOTE } from "../logs/resume.ts";
 import type { LogStore } from "../logs/store.ts";
-import { fillFromEngine } from "./capture.ts";
+import { fillFromEngine, type Progress } from "./capture.ts";
 import type { EngineWatch } from "./engine-watch.ts";
 import { type Entry, endWatch, invalidate, see } from "./entry.ts";
 import type { KernelEnd, KernelRecord } from "./record.ts";
-import { type Activity, endReason, type Step } from "./rules.ts";
+import { type Activity, type Exited, endReason, type Step } from "./rules.ts";
 import type { Watcher } from "./watcher.ts";
 
 export type ActionDeps = {
@@ -41,9 +41,11 @@ export type Actions = Readonly<
 
 /** Between SIGTERM and SIGKILL where nobody said otherwise, in ms. */
 const DEFAULT_GRACE_MS = 10_000;
-/** How long the rest of the output may take to arrive after the end, in ms. */
-const OUTPUT_END_MS = 10_000;
+/** How long the rest of the output may stand still after the end before it is given up, in ms. */
+const OUTPUT_STALL_MS = 10_000;
 const PULL_STATUS_MS = 500;
+/** Between the kill and the removal of `docker rm --force`, in ms, with room for a busy engine. */
+const REMOVAL_MS = 1000;
 const NOT_FOUND = 127;
 const NOT_EXECUTABLE = 126;
 const KILLED = 137;
@@ -219,15 +221,16 @@ export function createActions(deps: ActionDeps): Actions {
     const capture = entry.watch?.capture;
     if (capture !== undefined) {
       capture.lastRound();
-      await within(clock, OUTPUT_END_MS, capture.ended, { closing });
+      await whileMoving(clock, OUTPUT_STALL_MS, capture.progress, capture.ended, { closing });
       capture.stop();
       await capture.ended;
     }
     if (capture?.complete() !== true) {
       try {
         const late = new AbortController();
-        const fill = { engine, containerId, log: kernelLog, follow: false, signal: late.signal };
-        await within(clock, OUTPUT_END_MS, fillFromEngine(fill), { late, closing });
+        const progress: Progress = { chunks: 0 };
+        const fill = { engine, containerId, log: kernelLog, follow: false, signal: late.signal, progress };
+        await whileMoving(clock, OUTPUT_STALL_MS, progress, fillFromEngine(fill), { late, closing });
       } catch (err) {
         if (unreachable(err) || closing.aborted) throw err;
         log.warn({ err, kernel: entry.key }, "the end of a kernel's output could not be read");
@@ -238,10 +241,24 @@ export function createActions(deps: ActionDeps): Actions {
     return kernelLog;
   }
 
+  /** Whoever removes a running container by hand kills it first: the two are told apart a moment later. */
+  async function removedByHand(
+    entry: Entry,
+    record: KernelRecord,
+    exited: Exited,
+    closing: AbortSignal,
+  ): Promise<boolean> {
+    const explained = record.stop !== null || record.timedOut || record.endCause !== "" || exited.oomKilled;
+    if (exited.exitCode !== KILLED || explained || clock.wall() - exited.endedAt > REMOVAL_MS) return false;
+    await clock.sleep(REMOVAL_MS, closing);
+    return (await engine.inspectKernel(entry.ref)) === undefined;
+  }
+
   async function settle(entry: Entry, { closing }: Signals): Promise<void> {
     const { view, record } = entry;
     if (view?.state.kind !== "exited" || record === undefined) return invalidate(entry);
     const exited = view.state;
+    if (await removedByHand(entry, record, exited, closing)) return see(entry, undefined);
     const kernelLog = await completeLog(entry, view.containerId, closing);
     endWatch(entry);
     const reason = endReason({
@@ -315,5 +332,29 @@ export async function within(
     closing?.throwIfAborted();
   } finally {
     late.abort();
+  }
+}
+
+/** As `within`, but the time begins anew whenever something was read meanwhile. */
+async function whileMoving(
+  clock: Clock,
+  stallMs: number,
+  progress: Progress,
+  task: Promise<void>,
+  { late = new AbortController(), closing }: { late?: AbortController; closing: AbortSignal },
+): Promise<void> {
+  let over = false;
+  const watched = task.finally(() => {
+    over = true;
+  });
+  try {
+    for (let before = -1; !over && before !== progress.chunks; ) {
+      before = progress.chunks;
+      await within(clock, stallMs, watched, { closing });
+    }
+  } finally {
+    late.abort();
+    // A task that is given up may still fail; nobody waits for it then.
+    watched.catch(() => {});
   }
 }

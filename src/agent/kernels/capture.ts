@@ -2,7 +2,7 @@ import type { Clock } from "../../kit/clock.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { Engine, OutputChunk } from "../engine/engine.ts";
 import type { KernelLog } from "../logs/kernel-log.ts";
-import { findJoin, GAP_NOTE, skipOutput } from "../logs/resume.ts";
+import { findJoin, GAP_NOTE, isWhole, skipOutput } from "../logs/resume.ts";
 
 /** Takes the output of one container into its log while the container runs. */
 export interface Capture {
@@ -10,6 +10,7 @@ export interface Capture {
   readonly ended: Promise<void>;
   /** Whether all of the output was taken. */
   complete(): boolean;
+  readonly progress: Progress;
   /** The container has ended: what flows may end, but nothing is tried again. */
   lastRound(): void;
   stop(): void;
@@ -39,9 +40,19 @@ async function store(source: AsyncIterable<OutputChunk>, log: KernelLog, signal:
   }
 }
 
+/** Counts what has been read, so that a long reading can be told from one that hangs. */
+export type Progress = { chunks: number };
+
+async function* counted(source: AsyncIterable<OutputChunk>, progress: Progress): AsyncGenerator<OutputChunk> {
+  for await (const chunk of source) {
+    progress.chunks += 1;
+    yield chunk;
+  }
+}
+
 /**
  * Adds to the log what the engine's own log has beyond it: each byte once, or a line of ours where that cannot be shown.
- * With `follow` it goes on until the container ends.
+ * With `follow` it goes on until the container ends. Reading the engine's log takes it some ten microseconds a line.
  */
 export async function fillFromEngine(options: {
   readonly engine: Engine;
@@ -49,13 +60,16 @@ export async function fillFromEngine(options: {
   readonly log: KernelLog;
   readonly follow: boolean;
   readonly signal: AbortSignal;
+  readonly progress: Progress;
 }): Promise<void> {
-  const { engine, containerId, log, follow, signal } = options;
+  const { engine, containerId, log, follow, signal, progress } = options;
   if (log.isFinal()) return;
-  const join = await findJoin(log, engine.replayOutput(containerId, false));
+  await log.flush();
+  const replay = (following: boolean) => counted(engine.replayOutput(containerId, following), progress);
+  const join = isWhole(log) ? { skip: log.counts(), proven: true } : await findJoin(log, replay(false));
   if (signal.aborted) return;
   if (!join.proven) await log.note(GAP_NOTE);
-  await store(skipOutput(engine.replayOutput(containerId, follow), join.skip), log, signal);
+  await store(skipOutput(replay(follow), join.skip), log, signal);
 }
 
 /**
@@ -76,13 +90,15 @@ export function captureOutput(options: {
   const { signal } = abort;
   const noRetry = new AbortController();
   let complete = false;
-  const resume = () => fillFromEngine({ engine, containerId, log: kernelLog, follow: true, signal });
+  const progress: Progress = { chunks: 0 };
+  const resume = () =>
+    fillFromEngine({ engine, containerId, log: kernelLog, follow: true, signal, progress });
 
   async function run(): Promise<void> {
     let first = started;
     while (!signal.aborted) {
       try {
-        await (first === undefined ? resume() : store(first, kernelLog, signal));
+        await (first === undefined ? resume() : store(counted(first, progress), kernelLog, signal));
         if (signal.aborted) return;
         complete = true;
         if (!(await isRunning())) return;
@@ -99,6 +115,7 @@ export function captureOutput(options: {
   return {
     ended: run(),
     complete: () => complete,
+    progress,
     lastRound: () => noRetry.abort(),
     stop: () => abort.abort(),
   };

@@ -135,7 +135,7 @@ function phaseOf({ record, observed, activity }: StatusFacts): KernelPhase {
   if (record.failure !== null && record.end === null) return KernelPhase.FAILED;
   if (record.end !== null) return observed === undefined ? KernelPhase.GONE : KernelPhase.EXITED;
   // An end that is not settled yet is told when its log is complete.
-  if (record.startIntent) return KernelPhase.RUNNING;
+  if (record.startIntent && view?.state.kind !== "created") return KernelPhase.RUNNING;
   if (record.stop !== null) {
     // What is being undone is not gone yet.
     return observed === undefined && activity === "idle" ? KernelPhase.GONE : KernelPhase.CREATING;

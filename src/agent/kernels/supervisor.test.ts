@@ -122,6 +122,20 @@ describe("the life of a kernel", () => {
   });
 });
 
+test("a container killed and removed in one go counts as removed by hand", async () => {
+  await startRunning();
+  await agent.supervisor.lookAtAll();
+  bench.engine.exit(key, 137);
+  await until("the kill was seen", () => agent.supervisor.running().length === 0);
+  bench.engine.vanish(key);
+  await until(
+    "it is gone",
+    () => agent.now(key)?.phase === KernelPhase.GONE,
+    () => bench.clock.advance(100),
+  );
+  expect(agent.last(key)).toMatchObject({ endReason: "container-removed", exitCode: 137 });
+});
+
 describe("stopping", () => {
   const stop = (graceMs = 10_000, force = false) => agent.supervisor.stop({ ref: spec, graceMs, force });
 
@@ -243,6 +257,7 @@ describe("an agent that comes back", () => {
     await agent.down(true);
     bench.engine.exit(key, 137);
     bench.reboot();
+    bench.clock.advance(60_000);
     agent = await bench.boot();
     await phase(KernelPhase.EXITED);
     expect(agent.last(key)?.endReason).toBe("node-restarted");

@@ -10,8 +10,15 @@ export type Join = {
 
 /** How much of the stored end of a stream must be found again, in bytes. */
 const PROOF_BYTES = 4096;
+/** Output is looked through in pieces of this size, because the engine gives it line by line. */
+const SCAN_BYTES = 64 * 1024;
+/**
+ * Below this much stored output the engine still has all of it: its log is rotated far later, even when each byte were
+ * a line of its own.
+ */
+const NEVER_ROTATED_BYTES = 1024 * 1024;
 
-type StreamScan = { take(bytes: Buffer): void; result(): { skip: number; proven: boolean } };
+type StreamScan = { take(bytes: Uint8Array): void; result(): { skip: number; proven: boolean } };
 
 /**
  * Looks in one stream of the engine's log for the place where the stored output ends: at its byte count when the
@@ -20,14 +27,18 @@ type StreamScan = { take(bytes: Buffer): void; result(): { skip: number; proven:
 function scanStream(stored: number, tail: Buffer): StreamScan {
   let seen = 0;
   let carry = Buffer.alloc(0);
+  let waiting: Uint8Array[] = [];
+  let waitingBytes = 0;
   let expected = false;
   let first: number | undefined;
   let matches = 0;
 
-  function take(bytes: Buffer): void {
-    const window = Buffer.concat([carry, bytes]);
+  function scan(): void {
+    const window = Buffer.concat([carry, ...waiting]);
     const base = seen - carry.length;
-    seen += bytes.length;
+    seen += waitingBytes;
+    waiting = [];
+    waitingBytes = 0;
     for (let at = window.indexOf(tail); at !== -1; at = window.indexOf(tail, at + 1)) {
       const end = base + at + tail.length;
       first ??= end;
@@ -38,15 +49,22 @@ function scanStream(stored: number, tail: Buffer): StreamScan {
   }
 
   function result() {
+    scan();
     if (expected) return { skip: stored, proven: true };
     if (first === undefined) return { skip: 0, proven: false };
     return { skip: first, proven: matches === 1 && tail.length === PROOF_BYTES };
   }
 
-  const empty = stored === 0 || tail.length === 0;
+  if (stored === 0 || tail.length === 0) {
+    return { take: () => {}, result: () => ({ skip: stored, proven: true }) };
+  }
   return {
-    take: empty ? () => {} : take,
-    result: empty ? () => ({ skip: stored, proven: true }) : result,
+    take: (bytes) => {
+      waiting.push(bytes);
+      waitingBytes += bytes.length;
+      if (waitingBytes >= SCAN_BYTES) scan();
+    },
+    result,
   };
 }
 
@@ -57,11 +75,15 @@ export async function findJoin(log: KernelLog, replay: AsyncIterable<OutputChunk
   if (counts.stdout === 0 && counts.stderr === 0) return { skip: counts, proven: true };
   const stdout = scanStream(counts.stdout, await log.tail(1, PROOF_BYTES));
   const stderr = scanStream(counts.stderr, await log.tail(2, PROOF_BYTES));
-  for await (const { stream, bytes } of replay) {
-    (stream === 1 ? stdout : stderr).take(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength));
-  }
+  for await (const { stream, bytes } of replay) (stream === 1 ? stdout : stderr).take(bytes);
   const [out, err] = [stdout.result(), stderr.result()];
   return { skip: { stdout: out.skip, stderr: err.skip }, proven: out.proven && err.proven };
+}
+
+/** Whether the engine's log must still begin where the output began, so that counting bytes is enough. */
+export function isWhole(log: KernelLog): boolean {
+  const { stdout, stderr } = log.counts();
+  return stdout + stderr < NEVER_ROTATED_BYTES;
 }
 
 /** The chunks without the first bytes of each stream. */
