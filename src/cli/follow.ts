@@ -27,8 +27,8 @@ export type FollowOptions = {
   readonly kernel?: string | undefined;
   /** For how long the manager may be gone, in ms. */
   readonly patienceMs: number;
-  /** Called when the connection was lost and will be tried again, and when it is back. */
-  readonly onLost?: (lost: boolean) => void;
+  /** Called when the connection was lost and is tried again in vain. */
+  readonly onLost?: () => void;
 };
 
 const WAITS = { firstMs: 250, maxMs: 5000 };
@@ -121,7 +121,6 @@ export async function followLogs(options: FollowOptions): Promise<void> {
     try {
       await readOnce(() => {
         failures = 0;
-        if (lostSince !== undefined) options.onLost?.(false);
         lostSince = undefined;
       });
       // The answer ended without its last frame: nothing more comes, or it was cut in order.
@@ -134,7 +133,7 @@ export async function followLogs(options: FollowOptions): Promise<void> {
       failures++;
       lostSince ??= clock.mono();
       if (clock.mono() - lostSince > options.patienceMs) throw goneFor(error, session);
-      if (failures === 2) options.onLost?.(true);
+      if (failures === 2) options.onLost?.();
     }
     if (!ended)
       await clock.sleep(backoffMs(Math.max(failures, 1), { ...WAITS, jitter: Math.random }), signal);

@@ -12,25 +12,33 @@ export interface StatusLine {
   readonly shown: boolean;
   update(text: string): void;
   clear(): void;
+  /** Clears it for good: what is written from now on is the command's own. */
+  close(): void;
 }
 
 export function createStatusLine(io: Io): StatusLine {
   let visible = "";
+  let closed = false;
   const write = (text: string) => {
     io.err(text).catch(() => {});
+  };
+  const clear = () => {
+    if (visible !== "") write("\r\u001b[2K");
+    visible = "";
   };
   return {
     shown: io.stderrTty,
     update: (text) => {
-      if (!io.stderrTty) return;
+      if (closed || !io.stderrTty) return;
       const line = shorten(clean(text.replaceAll("\n", " ")), io.size().cols - 1);
       if (line === visible) return;
       visible = line;
       write(`\r\u001b[2K${line}`);
     },
-    clear: () => {
-      if (visible !== "") write("\r\u001b[2K");
-      visible = "";
+    clear,
+    close: () => {
+      closed = true;
+      clear();
     },
   };
 }

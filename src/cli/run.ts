@@ -32,10 +32,13 @@ function commandOf({ args, tail, options }: Invocation): string[] | string {
 function rawSink(io: Io, line: StatusLine): LogSink {
   return {
     write: (stream, bytes) => {
-      line.clear();
+      line.close();
       return stream === "stdout" ? io.out(bytes) : io.err(bytes);
     },
-    gap: (dropped) => io.err(`berth: ${dropped} bytes of the output are not there any more\n`),
+    gap: (dropped) => {
+      line.close();
+      return io.err(`berth: ${dropped} bytes of the output are not there any more\n`);
+    },
   };
 }
 
@@ -55,7 +58,7 @@ async function followOne(
   interrupt: Interrupt,
   several: boolean,
 ): Promise<SessionDetail> {
-  const { io, clock } = invocation;
+  const { io, clock, show } = invocation;
   const { signal } = interrupt;
   const line = createStatusLine(io);
   const done = new AbortController();
@@ -70,13 +73,15 @@ async function followOne(
       ...common,
       sink: lines ?? raw,
       follow: true,
-      onLost: (lost) => line.update(lost ? "The manager does not answer; trying again…" : ""),
+      onLost: () => {
+        if (line.shown) show.note("berth: the manager does not answer; trying again").catch(() => {});
+      },
     });
     await lines?.end();
     return await waitForEnd(common);
   } finally {
     done.abort();
-    line.clear();
+    line.close();
   }
 }
 
