@@ -1,7 +1,10 @@
-import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { isBerthError } from "../../kit/errors.ts";
 import { type Bench, GIB, openBench, settle, until } from "../sessions/test-bench.ts";
 import { nameForNode } from "./agent.ts";
+
+// Whole clusters on machines that may be busy: a limit for what hangs.
+setDefaultTimeout(60_000);
 
 let bench: Bench;
 beforeEach(async () => {

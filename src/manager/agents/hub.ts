@@ -52,7 +52,7 @@ export interface AgentHub extends AgentPort {
 }
 
 /** Time for the word of its removal to reach an agent before its connections are cut, in ms. */
-const FAREWELL_MS = 200;
+const FAREWELL_MS = 500;
 
 export function createAgentHub(deps: HubDeps): AgentHub {
   const { clock, broker, lostAfterMs } = deps;
@@ -168,7 +168,9 @@ export function createAgentHub(deps: HubDeps): AgentHub {
         const message =
           "This node was removed from the cluster. To bring it back, join it again with a new token.";
         const body = { $case: "refused" as const, value: { code: "removed", message, retry: false } };
-        await Promise.race([entry.link.send({ body }).catch(() => {}), clock.sleep(FAREWELL_MS)]);
+        // Sent is not received: the agent closes the link when it has read this.
+        await entry.link.send({ body }).catch(() => {});
+        await Promise.race([entry.link.closed, clock.sleep(FAREWELL_MS)]);
         entry.link.close();
       }
       deps.cut(agent);

@@ -1,8 +1,11 @@
-import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
 import { z } from "zod";
 import type { Image } from "../../contract/images.ts";
 import { isBerthError } from "../../kit/errors.ts";
 import { type Bench, openBench, settle, until } from "../sessions/test-bench.ts";
+
+// Whole clusters on machines that may be busy: a limit for what hangs.
+setDefaultTimeout(60_000);
 
 let bench: Bench;
 beforeEach(async () => {

@@ -8,6 +8,7 @@ describe("image references", () => {
     ["python:3.6-ubuntu", "docker.io/library/python:3.6-ubuntu"],
     ["lablup/python:3", "docker.io/lablup/python:3"],
     ["docker.io/python", "docker.io/library/python:latest"],
+    ["index.docker.io/python:3", "docker.io/library/python:3"],
     ["myregistry.org/lua", "myregistry.org/lua:latest"],
     ["127.0.0.1:5000/python", "127.0.0.1:5000/python:latest"],
     ["[::1]:5000/python:2", "[::1]:5000/python:2"],
@@ -45,7 +46,7 @@ describe("image references", () => {
     });
   }
 
-  test("a digest stands without a tag", () => {
+  test("a digest stands alone", () => {
     const digest = `sha256:${"a".repeat(64)}`;
     expect(parseReference(`python@${digest}`)).toEqual({
       registry: "docker.io",
@@ -53,6 +54,6 @@ describe("image references", () => {
       tag: null,
       digest,
     });
-    expect(canonicalReference(`python:3@${digest}`)).toBe(`docker.io/library/python:3@${digest}`);
+    expect(canonicalReference(`python:3@${digest}`)).toBe(`docker.io/library/python@${digest}`);
   });
 });

@@ -1,6 +1,6 @@
 import { BerthError } from "../../kit/errors.ts";
 
-/** The parts of an image's name; a tag, a digest, or both. */
+/** The parts of an image's name; either a tag or a digest. */
 export type ImageReference = {
   readonly registry: string;
   readonly repository: string;
@@ -9,6 +9,8 @@ export type ImageReference = {
 };
 
 const DEFAULT_REGISTRY = "docker.io";
+/** The default one's older name, which engines never show. */
+const INDEX = "index.docker.io";
 const OFFICIAL = "library";
 const COMPONENT = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
 const REPOSITORY = new RegExp(`^${COMPONENT}(?:/${COMPONENT})*$`);
@@ -28,7 +30,10 @@ function splitRegistry(name: string): { registry: string; path: string } {
   const slash = name.indexOf("/");
   const first = slash < 0 ? "" : name.slice(0, slash);
   const isRegistry = first === "localhost" || (REGISTRY.test(first) && /[.:]/.test(first));
-  if (isRegistry) return { registry: first.toLowerCase(), path: name.slice(slash + 1) };
+  const registry = first.toLowerCase();
+  if (isRegistry) {
+    return { registry: registry === INDEX ? DEFAULT_REGISTRY : registry, path: name.slice(slash + 1) };
+  }
   return { registry: DEFAULT_REGISTRY, path: name };
 }
 
@@ -61,7 +66,8 @@ export function parseReference(text: string): ImageReference {
   }
   const repository = registry === DEFAULT_REGISTRY && !path.includes("/") ? `${OFFICIAL}/${path}` : path;
   if (registry.length + repository.length > 255) throw refuse(text, "it is longer than 255 characters");
-  return { registry, repository, tag: tag ?? (digest === null ? "latest" : null), digest };
+  // Engines take the digest alone where both are given, and call the image by it.
+  return { registry, repository, tag: digest === null ? (tag ?? "latest") : null, digest };
 }
 
 export function formatReference(reference: ImageReference): string {

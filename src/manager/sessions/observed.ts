@@ -22,6 +22,8 @@ const PHASES: Readonly<Record<KernelPhase, PhaseName>> = {
 };
 
 export function phaseOf(status: KernelStatus): PhaseName {
+  // An agent says RUNNING as soon as it means to start; only with its time the start has happened.
+  if (status.phase === KernelPhase.RUNNING && status.startedAtMs === 0) return "creating";
   return PHASES[status.phase] ?? "unknown";
 }
 
