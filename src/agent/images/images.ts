@@ -48,13 +48,34 @@ export function imageInfo(image: LocalImage): ImageInfo {
   };
 }
 
-/** Lets through the first call and then one each `ms`. */
-export function throttled<T>(clock: Clock, ms: number, fn: (value: T) => void): (value: T) => void {
+export interface Throttled<T> {
+  tell(value: T): void;
+  /** What waits is told no more. */
+  stop(): void;
+}
+
+/** Lets through the first value and then one each `ms`, the last one always: what stands still shows where. */
+export function throttled<T>(clock: Clock, ms: number, fn: (value: T) => void): Throttled<T> {
   let last = Number.NEGATIVE_INFINITY;
-  return (value) => {
-    if (clock.mono() - last < ms) return;
+  let waiting: { value: T } | undefined;
+  let cancel = () => {};
+  const pass = (value: T) => {
+    waiting = undefined;
     last = clock.mono();
     fn(value);
+  };
+  return {
+    tell: (value) => {
+      const due = last + ms - clock.mono();
+      if (waiting !== undefined) waiting.value = value;
+      else if (due <= 0) pass(value);
+      else {
+        const held = { value };
+        waiting = held;
+        cancel = clock.after(due, () => pass(held.value));
+      }
+    },
+    stop: () => cancel(),
   };
 }
 
@@ -117,14 +138,11 @@ export function createImages(options: {
     let last = base;
     const report = throttled(clock, PROGRESS_MS, (progress: PullProgress) => onProgress(progress));
     try {
-      const image = await fetch(
-        reference,
-        (update) => {
-          last = { ...base, ...update };
-          report(last);
-        },
-        signal,
-      );
+      const onUpdate = (update: PullUpdate) => {
+        last = { ...base, ...update };
+        report.tell(last);
+      };
+      const image = await fetch(reference, onUpdate, signal).finally(report.stop);
       onProgress({ ...last, finished: true, phase: "finished", image: imageInfo(image) });
     } catch (err) {
       const failure = signal.aborted

@@ -115,9 +115,9 @@ export function createActions(deps: ActionDeps): Actions {
     const told = throttled(clock, PULL_STATUS_MS, () => publish(entry));
     const onUpdate = (progress: { phase: string; doneBytes: number; totalBytes: number }) => {
       entry.pull = { pullId: "", reference, finished: false, ...progress };
-      told(undefined);
+      told.tell(undefined);
     };
-    await images.fetch(reference, onUpdate, signal);
+    await images.fetch(reference, onUpdate, signal).finally(told.stop);
   }
 
   async function create(entry: Entry, { cut: signal }: Signals): Promise<void> {

@@ -4,6 +4,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Subprocess } from "bun";
+import { cleanUpAgent } from "./engine.ts";
 
 const MAIN = join(import.meta.dir, "../../../src/main.ts");
 const READY_MS = 60_000;
@@ -130,6 +131,7 @@ export async function startUp() {
     start: launch,
     stop: async () => {
       await end("SIGTERM");
+      await cleanUpAgent(join(dataDir, "agent"));
       await rm(dir, { recursive: true, force: true });
     },
     clientEnv: (env: Readonly<Record<string, string>> = {}) => clientEnv(home, { ...base, ...env }),

@@ -95,6 +95,21 @@ export async function cleanUpNode(engine: Engine, dataDir: string): Promise<void
   await rm(dataDir, { recursive: true, force: true });
 }
 
+/** The same for an agent that has ended, by the identity in its folder; nothing for one that never joined. */
+export async function cleanUpAgent(agentDir: string): Promise<void> {
+  const file = Bun.file(join(agentDir, "identity.json"));
+  if (!(await file.exists())) return;
+  const { agentId, clusterId }: Ownership = await file.json();
+  const engine = createDockerEngine({
+    socketPath: DOCKER_SOCKET,
+    ownership: { agentId, clusterId },
+    dataDir: agentDir,
+    clock: systemClock,
+    log: silentLogger,
+  });
+  await cleanUpNode(engine, agentDir);
+}
+
 export type Collected = { readonly stdout: string; readonly stderr: string };
 
 /** All output, each stream by itself. */
