@@ -1,4 +1,5 @@
 import { hostname } from "node:os";
+import { resolve } from "node:path";
 import { z } from "zod";
 import { type LoadedConfig, loadConfig } from "../kit/config.ts";
 import { cpuField, sizeField } from "../kit/config-fields.ts";
@@ -19,7 +20,11 @@ export const agentConfig = z.object({
     .optional()
     .describe("URL of the manager; needed for joining, remembered afterwards"),
   token: text("Join token; needed once, ignored when the node has joined").optional(),
-  dataDir: text("Folder of identity, logs and scratch disks").default("/var/lib/berth/agent"),
+  // The engine is told paths below it, which must not depend on where the agent was started.
+  dataDir: text("Folder of identity, logs and scratch disks")
+    .transform((path) => resolve(path))
+    .default("/var/lib/berth/agent")
+    .describe("Folder of identity, logs and scratch disks"),
   engineSocket: text("Socket of the container engine").default("/var/run/docker.sock"),
   name: text("Name of the node; its host name by default").default(() => hostname()),
   reservedCpu: cpuField().default(0).describe("CPU kept back from sessions"),

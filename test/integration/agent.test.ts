@@ -156,10 +156,19 @@ describe.if(hasEngine)("an agent", () => {
 
     test("a terminal has its size, takes keys and can be resized", async () => {
       const running = await startExec(bench.manager, spec, ["sh"], { tty: true });
-      await running.send({ type: "stdin", bytes: Buffer.from("stty size\n") });
-      await eventually("the size is shown", () => running.seen().includes("24 80"));
+      const ask = () => running.send({ type: "stdin", bytes: Buffer.from("stty size\n") });
+      // The size follows the start of the command by a moment.
+      const shows = async (size: string) => {
+        for (let tries = 0; tries < 50 && !running.seen().includes(size); tries += 1) {
+          await ask();
+          await Bun.sleep(200);
+        }
+        expect(running.seen()).toContain(size);
+      };
+      await shows("24 80");
       await running.send({ type: "resize", cols: 100, rows: 30 });
-      await running.send({ type: "stdin", bytes: Buffer.from("stty size\nexit 4\n") });
+      await shows("30 100");
+      await running.send({ type: "stdin", bytes: Buffer.from("exit 4\n") });
       const result = await running.result;
       expect(result.stdout).toContain("30 100");
       expect(result.code).toBe(4);

@@ -154,17 +154,21 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
         .then((body) => outbox.put("usage", () => body))
         .catch((err: unknown) => log.warn({ err }, "usage could not be measured"));
     };
+    const renew = () => {
+      void renewIfDue().catch((err: unknown) => log.warn({ err }, "no new key could be made"));
+    };
     const timers = [
       clock.every(period(heartbeatMs), () =>
         outbox.put("heartbeat", () => ({ $case: "heartbeat", value: { wallMs: clock.wall() } })),
       ),
       clock.every(period(reportMs), () => {
         report();
-        void renewIfDue().catch((err: unknown) => log.warn({ err }, "no new key could be made"));
+        renew();
       }),
       clock.every(period(usageMs), takeUsage),
     ];
     takeUsage();
+    renew();
     return () => {
       for (const cancel of timers) cancel();
     };

@@ -16,15 +16,17 @@ import {
   type AgentMessage,
   type FullReport,
   type HealthReport,
+  type Hello,
   KernelPhase,
   type KernelSpec,
   type KernelStatus,
   type ManagerMessage,
   type OpenStream,
+  type Refused,
   type UsageReport,
 } from "../../../src/wire/generated/berth.ts";
 import { formatJoinToken, newJoinSecret } from "../../../src/wire/join-token.ts";
-import { evaluateLease, type LeaseState, NO_LEASE } from "../../../src/wire/lease.ts";
+import { acknowledgeLease, evaluateLease, type LeaseState, NO_LEASE } from "../../../src/wire/lease.ts";
 import type { ServerLink } from "../../../src/wire/link-server.ts";
 import { testCluster, testListener } from "../../../src/wire/test-kit.ts";
 import { cleanUpNode, DOCKER_SOCKET } from "./engine.ts";
@@ -60,6 +62,8 @@ export async function createTestManager(port = 0) {
   let report: FullReport | undefined;
   let health: HealthReport | undefined;
   let usage: UsageReport | undefined;
+  const hellos: Hello[] = [];
+  let refusal: Refused | undefined;
   let connects = 0;
 
   function note(status: KernelStatus): void {
@@ -78,6 +82,18 @@ export async function createTestManager(port = 0) {
     if (body.$case === "usage") usage = body.value;
   }
 
+  /** Answers an agent's request for a new certificate. */
+  async function renew(current: ServerLink, csrPem: string): Promise<void> {
+    const who = { clusterId: cluster.clusterId, agentId, clock: systemClock };
+    const certPem = await signAgentCsr(cluster.ca, csrPem, who);
+    await current.send({ body: { $case: "certificateIssued", value: { certPem, failure: undefined } } });
+  }
+
+  async function refuse(next: ServerLink, value: Refused): Promise<void> {
+    await next.send({ body: { $case: "refused", value } });
+    next.close();
+  }
+
   async function serve(next: ServerLink): Promise<void> {
     const messages = next.messages[Symbol.asyncIterator]();
     const first = await messages.next();
@@ -89,10 +105,10 @@ export async function createTestManager(port = 0) {
       hasLiveStream: link !== undefined,
       newLease: crypto.randomUUID(),
     });
+    hellos.push(hello.value);
+    if (refusal !== undefined) return refuse(next, refusal);
     if (verdict.kind === "refuse") {
-      const value = { code: verdict.code, message: verdict.sentence, retry: verdict.retry };
-      await next.send({ body: { $case: "refused", value } });
-      return next.close();
+      return refuse(next, { code: verdict.code, message: verdict.sentence, retry: verdict.retry });
     }
     leases = verdict.state;
     link?.close();
@@ -114,7 +130,10 @@ export async function createTestManager(port = 0) {
       },
     });
     for (let message = await messages.next(); message.done !== true; message = await messages.next()) {
-      if (message.value.body !== undefined) take(message.value.body);
+      const { body } = message.value;
+      if (body !== undefined) take(body);
+      if (body?.$case === "certificateRequest") await renew(next, body.value.csrPem);
+      if (body?.$case === "leaseStored") leases = acknowledgeLease(leases, body.value.lease);
     }
     if (link === next) link = undefined;
   }
@@ -157,6 +176,13 @@ export async function createTestManager(port = 0) {
     health: () => health,
     usage: () => usage,
     connects: () => connects,
+    hellos,
+    /** From now on every agent is answered so; undefined lets them in again. */
+    refuseWith: (value: Refused | undefined) => {
+      refusal = value;
+    },
+    /** Tells the connected agent that it is not wanted any more. */
+    expel: (value: Refused) => send({ $case: "refused", value }),
     cutLink: () => link?.close(),
     ensure: (spec: KernelSpec) => send({ $case: "ensureKernel", value: { spec } }),
     stop: (spec: KernelSpec, graceMs = 10_000) => {
