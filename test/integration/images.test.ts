@@ -62,6 +62,7 @@ describe.skipIf(!hasEngine || !hasBusybox || !hasRegistry)(
       await ok(login, up.admin.password);
       up.useToken((await ok(["token", "create", "tests"])).trim());
     });
+    beforeEach(() => line.limit(ALL, ALL));
     afterAll(async () => {
       await up?.stop();
       for (const { references, digests } of await engine.list()) {
@@ -140,7 +141,7 @@ describe.skipIf(!hasEngine || !hasBusybox || !hasRegistry)(
       expect((await shown(image)).pulled).toBe(true);
     });
 
-      test("what cannot be pulled is told in words, by the pull and by a session", async () => {
+    test("what cannot be pulled is told in words, by the pull and by a session", async () => {
       const missing = `${line.host}/lab/tool:none`;
       await ok(["image", "add", missing]);
       const pull = await up.berth(["image", "pull", missing]);
