@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type BerthUp, startUp } from "./support/berth-up.ts";
-import { hasEngine } from "./support/engine.ts";
+import { DOCKER_SOCKET, hasEngine } from "./support/engine.ts";
 import { openTerminal } from "./support/terminal.ts";
 
 setDefaultTimeout(120_000);
@@ -30,6 +30,10 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
     up.useToken(token.stdout.trim());
   });
   afterAll(async () => {
+    // Whatever a failed test left running ends here, so that no container outlives the node.
+    const live = up === undefined ? [] : await json("ps").catch(() => []);
+    const names = live.map(({ name }: { name: string }) => name);
+    if (names.length > 0) await up.berth(["rm", "--force", "--wait", ...names]);
     await up?.stop();
   });
 
@@ -432,5 +436,18 @@ describe.skipIf(!hasEngine)("the client against a real manager and node", () => 
     }
     expect(await json("image", "show", "host")).toMatchObject({ reference: "host", kind: "host" });
     expect(await json("version")).toMatchObject({ manager: { apiVersion: 1 } });
+  });
+
+  test("no container of an ended session is left behind", async () => {
+    const { manager } = await json("version");
+    const filters = JSON.stringify({ label: [`berth.cluster=${manager.clusterId}`] });
+    const containers = async (): Promise<string> => {
+      const url = `http://engine/containers/json?all=1&filters=${encodeURIComponent(filters)}`;
+      return (await fetch(url, { unix: DOCKER_SOCKET })).text();
+    };
+    expect(await json("ps")).toEqual([]);
+    while ((await containers()).trim() !== "[]") await Bun.sleep(200);
+    const [node] = await json("node", "ls");
+    expect(node.used).toEqual({ cpu: 0, mem: 0 });
   });
 });
