@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";
 import { ALL_ROUTES, api as contract } from "../../src/contract/api.ts";
 import { systemClock } from "../../src/kit/clock.ts";
-import { newId, type SessionId } from "../../src/kit/ids.ts";
+import { type GroupId, newId, type SessionId } from "../../src/kit/ids.ts";
 import { ownerOf } from "../../src/manager/accounts/principal.ts";
 import { handle, handleStream, handleWebSocket } from "../../src/manager/http/handle.ts";
 import { openApi } from "../../src/manager/http/openapi.ts";
@@ -14,10 +14,28 @@ let user: string;
 let admin: string;
 let creates = 0;
 let streamed = 0;
+let sent = 0;
 let streamEnded = Promise.withResolvers<void>();
 let hold: Promise<void> = Promise.resolve();
 
 const MIB = 1024 * 1024;
+const GROUP = {
+  id: newId<GroupId>(systemClock),
+  description: "",
+  active: true,
+  public: true,
+  isDefault: false,
+  scheduler: "fifo" as const,
+  placement: "dispersed" as const,
+  allowedTypes: ["batch" as const],
+  pendingTimeoutMs: null,
+  deadlines: { SCHEDULED: null, PREPARING: null, PULLING: null, CREATING: null, TERMINATING: null },
+  agents: 0,
+  capacity: { cpu: 0, mem: 0 },
+  used: { cpu: 0, mem: 0 },
+  pending: 0,
+  createdAt: new Date(0).toISOString(),
+};
 
 beforeAll(async () => {
   api = await startTestApi({
@@ -59,6 +77,10 @@ beforeAll(async () => {
         return async (socket) => {
           for await (const message of socket.messages) await socket.send(message);
         };
+      }),
+      handleWebSocket(contract.sessions.attach, async ({ alive }) => async (socket) => {
+        for (sent = 0; sent < 200 && !alive.aborted; sent++) await socket.send(new Uint8Array(MIB));
+        await socket.closed;
       }),
     ],
   });
@@ -313,6 +335,44 @@ describe("idempotency keys", () => {
   });
 });
 
+describe("a create that is one transaction with its kept answer", () => {
+  test("is carried out once, also for two at once, and leaves nothing when it fails", async () => {
+    let fails = true;
+    const whole = await startTestApi({
+      routes: ({ store }) => [
+        handle(
+          contract.cluster.createGroup,
+          async ({ body }) => {
+            await store.write((tx) =>
+              tx.insertInto("meta").values({ key: body.name, value: "made" }).execute(),
+            );
+            if (fails) throw new Error("cut in the middle");
+            return { ...GROUP, name: body.name };
+          },
+          { whole: true },
+        ),
+      ],
+    });
+    const { secret } = await whole.newUser("admin");
+    const create = (name: string, key: string) =>
+      whole.call("POST", "/api/v1/groups", {
+        token: secret,
+        json: { name },
+        headers: { "idempotency-key": key },
+      });
+    const made = () =>
+      whole.store.read((db) => db.selectFrom("meta").select("key").where("value", "=", "made").execute());
+    expect((await create("lab", "k")).status).toBe(500);
+    expect(await made()).toEqual([]);
+    fails = false;
+    const both = await Promise.all([create("lab", "k"), create("lab", "k")]);
+    expect(both.map(({ status }) => status)).toEqual([201, 201]);
+    expect(await made()).toEqual([{ key: "lab" }]);
+    expect((await readProblem(await create("other", "k"))).code).toBe("idempotency-mismatch");
+    await whole.close();
+  });
+});
+
 describe("streams", () => {
   test("are made only as fast as the client reads, and end when it leaves", async () => {
     streamEnded = Promise.withResolvers();
@@ -359,6 +419,26 @@ describe("WebSockets", () => {
     await done.promise;
     expect(got).toEqual(Array.from({ length: 50 }, (_, i) => i));
     socket.close();
+  });
+
+  test("send only as fast as the client reads, and close when the account ends", async () => {
+    const { secret, principal } = await api.newUser("user");
+    const socket = connect(Number(new URL(api.url).port), "127.0.0.1");
+    socket.pause();
+    const headers = ["host: x", "connection: Upgrade", "upgrade: websocket", "sec-websocket-version: 13"];
+    headers.push("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==", `authorization: Bearer ${secret}`);
+    socket.write(`GET /api/v1/sessions/abcd/attach HTTP/1.1\r\n${headers.join("\r\n")}\r\n\r\n`);
+    let seen = -1;
+    while (seen !== sent || sent === 0) {
+      seen = sent;
+      await Bun.sleep(100);
+    }
+    expect(sent).toBeLessThan(100);
+    await api.accounts.users.update(principal.email, { active: false }, { kind: "local" });
+    let tail = Buffer.alloc(0);
+    for await (const chunk of socket) tail = Buffer.concat([tail, chunk]).subarray(-64);
+    expect(sent).toBeLessThan(100);
+    expect(tail.includes("account-inactive")).toBe(true);
   });
 
   test.each([

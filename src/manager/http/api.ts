@@ -129,32 +129,48 @@ export function createApi(options: ApiOptions): Api {
     };
   }
 
+  /** Runs a handler and, where that is wanted, checks what it answers. */
+  async function checkedBody({ id, answer }: Route, run: () => Promise<unknown>): Promise<unknown> {
+    const body = await run();
+    const checked = checkAnswers && answer.kind === "json" ? answer.schema.safeParse(body) : undefined;
+    if (checked?.success === false) throw new TypeError(`answer of ${id}: ${checked.error.message}`);
+    return body;
+  }
+
+  /** Carries a create out once for its key. */
+  async function once(mounted: Mounted, attempt: Attempt, status: number, run: () => Promise<unknown>) {
+    if (mounted.kind === "answer" && mounted.whole) return idempotency.whole(attempt, status, run);
+    const kept = await idempotency.begin(attempt);
+    if (kept !== undefined) return { replayed: true, body: kept.body };
+    let body: unknown;
+    try {
+      body = await run();
+    } catch (err) {
+      await idempotency.forget(attempt);
+      throw err;
+    }
+    await idempotency.finish(attempt, { status, body });
+    return { replayed: false, body };
+  }
+
   async function answerJson(
     mounted: Extract<Mounted, { kind: "answer" | "public" }>,
     exchange: Exchange,
     response: ServerResponse,
-    run: () => Promise<unknown>,
+    handler: () => Promise<unknown>,
     claim: (() => Attempt) | undefined,
   ): Promise<void> {
-    const { answer, id } = mounted.route;
+    const { route } = mounted;
+    const run = () => checkedBody(route, handler);
+    if (route.answer.kind !== "json") {
+      await run();
+      return sendEmpty(response, exchange.requestId);
+    }
+    const { status } = route.answer;
     const attempt = claim?.();
-    const replayed = attempt === undefined ? undefined : await idempotency.begin(attempt);
-    if (replayed !== undefined) {
-      response.setHeader("idempotency-replayed", "true");
-      return sendJson(response, exchange.requestId, replayed.status, replayed.body);
-    }
-    let body: unknown;
-    try {
-      body = await run();
-      const checked = checkAnswers && answer.kind === "json" ? answer.schema.safeParse(body) : undefined;
-      if (checked?.success === false) throw new TypeError(`answer of ${id}: ${checked.error.message}`);
-    } catch (err) {
-      if (attempt !== undefined) await idempotency.forget(attempt);
-      throw err;
-    }
-    if (answer.kind !== "json") return sendEmpty(response, exchange.requestId);
-    if (attempt !== undefined) await idempotency.finish(attempt, { status: answer.status, body });
-    sendJson(response, exchange.requestId, answer.status, body);
+    const outcome = attempt === undefined ? undefined : await once(mounted, attempt, status, run);
+    if (outcome?.replayed === true) response.setHeader("idempotency-replayed", "true");
+    sendJson(response, exchange.requestId, status, outcome === undefined ? await run() : outcome.body);
   }
 
   /** A signal that also aborts when the principal's account or token ends. */
@@ -306,14 +322,14 @@ export function createApi(options: ApiOptions): Api {
       const talk = await mounted.run(request);
       if (socket.destroyed) return;
       const client = await webSockets.accept(exchange.request, socket, head, log);
-      const onCut = () => client.close(1008, reasonText(alive.reason));
+      const onCut = () => client.cut(1008, reasonText(alive.reason));
       if (alive.aborted) onCut();
       alive.addEventListener("abort", onCut, { once: true });
       await talk(client).catch((err: unknown) => {
         const problem = fail(exchange, err);
         client.close(1011, problem.code);
       });
-      client.close();
+      if (!alive.aborted) client.close();
       await client.closed;
     } finally {
       release();

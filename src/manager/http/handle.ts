@@ -54,7 +54,12 @@ type HandledAllowed = AllowedRequest<unknown, unknown, unknown>;
 /** A route with the function that serves it, as `createApi` takes them. */
 export type Mounted = { readonly route: Route } & (
   | { readonly kind: "public"; run(request: Handled): Promise<unknown> }
-  | { readonly kind: "answer"; run(request: HandledAllowed): Promise<unknown> }
+  | {
+      readonly kind: "answer";
+      /** With an Idempotency-Key the handler and the keeping of its answer are one transaction. */
+      readonly whole: boolean;
+      run(request: HandledAllowed): Promise<unknown>;
+    }
   | { readonly kind: "stream"; run(request: HandledAllowed): Promise<StreamAnswer> }
   | {
       readonly kind: "websocket";
@@ -76,14 +81,19 @@ function expect(route: Route<z.ZodType, z.ZodType, z.ZodType, z.ZodType>, kinds:
   }
 }
 
-/** Serves a route that answers with JSON or with nothing. The schemas of the route check what goes in. */
+/**
+ * Serves a route that answers with JSON or with nothing. The schemas of the route check what goes in. `whole` is for
+ * creates that must happen exactly once for an Idempotency-Key, even when the manager is killed in the middle: they
+ * run inside a transaction and so must wait for nothing but the store.
+ */
 export function handle<P extends z.ZodType, Q extends z.ZodType, B extends z.ZodType, O extends z.ZodType>(
   route: Route<P, Q, B, O>,
   run: Handler<P, Q, B, z.output<O>>,
+  { whole = false }: { readonly whole?: boolean } = {},
 ): Mounted {
   expect(route, ["json", "empty"]);
   if (route.access.kind === "public") throw new TypeError(`${route.id} is public: use handlePublic`);
-  return { kind: "answer", route, run: run as Handler<z.ZodType, z.ZodType, z.ZodType, unknown> };
+  return { kind: "answer", whole, route, run: run as Handler<z.ZodType, z.ZodType, z.ZodType, unknown> };
 }
 
 /** Serves a public route that answers with JSON or with nothing. */

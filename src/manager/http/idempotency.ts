@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { Clock } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
-import type { Store } from "../store/store.ts";
+import type { Store, Tx } from "../store/store.ts";
 
 const KEY = /^[\x21-\x7e]{1,200}$/;
 const KEPT_MS = 24 * 3_600_000;
@@ -15,9 +15,15 @@ export type Attempt = {
   readonly hash: string;
 };
 
+export type Replayable = { readonly replayed: boolean; readonly body: unknown };
 export type Stored = { readonly status: number; readonly body: unknown };
 
 export type Idempotency = {
+  /**
+   * Runs a create and keeps its answer in one transaction with it: whatever happens, the request is carried out once. For
+   * creates that wait for nothing but the store. Throws `idempotency-mismatch` and what `run` throws, which frees the key.
+   */
+  whole(attempt: Attempt, status: number, run: () => Promise<unknown>): Promise<Replayable>;
   /**
    * Claims a key. Returns the stored answer when the request was answered before, undefined when the caller shall go
    * on. Throws `idempotency-mismatch` for another content and `idempotency-in-flight` while the first is under way.
@@ -59,31 +65,51 @@ const anything = z.unknown();
 export function createIdempotency(deps: { readonly store: Store; readonly clock: Clock }): Idempotency {
   const { store, clock } = deps;
   const ours = ({ user, route, key }: Attempt) => ({ user_id: user, route, key });
+  const textOf = (body: unknown) => JSON.stringify(withoutSecrets(body) ?? null);
+
+  /** The row of the attempt, unless it is a day old. Throws `idempotency-mismatch`. */
+  async function find(tx: Tx, attempt: Attempt) {
+    const found = await tx
+      .selectFrom("idempotency_keys")
+      .selectAll()
+      .where((eb) => eb.and(ours(attempt)))
+      .where("created_at", ">", clock.wall() - KEPT_MS)
+      .executeTakeFirst();
+    if (found === undefined || found.request_hash === attempt.hash) return found;
+    throw new BerthError(
+      "idempotency-mismatch",
+      "This Idempotency-Key was used for a request with another content: take a new key.",
+    );
+  }
+
+  async function put(tx: Tx, attempt: Attempt, answer: { status: number | null; response: string | null }) {
+    const { user, route, key, hash } = attempt;
+    const row = { request_hash: hash, ...answer, created_at: clock.wall() };
+    await tx
+      .insertInto("idempotency_keys")
+      .values({ user_id: user, route, key, ...row })
+      .onConflict((oc) => oc.columns(["user_id", "route", "key"]).doUpdateSet(row))
+      .execute();
+  }
+
+  const bodyOf = (response: string | null) => anything.parse(JSON.parse(response ?? "null"));
 
   return {
+    whole: (attempt, status, run) =>
+      store.writeWhole(async (tx) => {
+        const found = await find(tx, attempt);
+        if (found !== undefined) return { replayed: true, body: bodyOf(found.response) };
+        const body = await run();
+        await put(tx, attempt, { status, response: textOf(body) });
+        return { replayed: false, body };
+      }),
+
     begin: (attempt) =>
       store.write(async (tx) => {
-        const { user, route, key, hash } = attempt;
-        const found = await tx
-          .selectFrom("idempotency_keys")
-          .selectAll()
-          .where((eb) => eb.and(ours(attempt)))
-          .where("created_at", ">", clock.wall() - KEPT_MS)
-          .executeTakeFirst();
+        const found = await find(tx, attempt);
         if (found === undefined) {
-          const row = { request_hash: hash, status: null, response: null, created_at: clock.wall() };
-          await tx
-            .insertInto("idempotency_keys")
-            .values({ user_id: user, route, key, ...row })
-            .onConflict((oc) => oc.columns(["user_id", "route", "key"]).doUpdateSet(row))
-            .execute();
+          await put(tx, attempt, { status: null, response: null });
           return undefined;
-        }
-        if (found.request_hash !== hash) {
-          throw new BerthError(
-            "idempotency-mismatch",
-            "This Idempotency-Key was used for a request with another content: take a new key.",
-          );
         }
         if (found.status === null) {
           throw new BerthError(
@@ -91,18 +117,11 @@ export function createIdempotency(deps: { readonly store: Store; readonly clock:
             "The first request with this Idempotency-Key is under way.",
           );
         }
-        return { status: found.status, body: anything.parse(JSON.parse(found.response ?? "null")) };
+        return { status: found.status, body: bodyOf(found.response) };
       }),
 
     finish: async (attempt, { status, body }) => {
-      const response = JSON.stringify(withoutSecrets(body) ?? null);
-      await store.write((tx) =>
-        tx
-          .updateTable("idempotency_keys")
-          .set({ status, response })
-          .where((eb) => eb.and(ours(attempt)))
-          .execute(),
-      );
+      await store.write((tx) => put(tx, attempt, { status, response: textOf(body) }));
     },
 
     forget: async (attempt) => {

@@ -32,7 +32,7 @@ function stub(route: Route): Mounted {
   if (route.access.kind === "public") return { kind: "public", route, run: reached };
   if (route.answer.kind === "stream") return { kind: "stream", route, run: reached };
   if (route.answer.kind === "websocket") return { kind: "websocket", route, run: reached };
-  return { kind: "answer", route, run: reached };
+  return { kind: "answer", whole: false, route, run: reached };
 }
 
 export type TestApi = {
@@ -101,13 +101,13 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     idempotency: createIdempotency({ store, clock }),
     readClient: createClientReader({ behindProxy: options.behindProxy ?? false, trustedProxies: [] }),
     publicOrigin: undefined,
-    clock,
+    // Connections are timed by the real clock: a test that moves time must not lose them.
+    clock: systemClock,
     log,
     onServed: metrics.served,
     checkAnswers: true,
   });
   const listen = { host: "127.0.0.1", port: 0 };
-  // Connections are timed by the real clock: a test that moves time must not lose them.
   const server: HttpServer = await startHttpServer({
     api,
     clock: systemClock,

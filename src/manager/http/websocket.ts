@@ -15,6 +15,10 @@ const HIGH_WATER = 256 * 1024;
 const MAX_INBOX = 8 * 1024 * 1024;
 const PING_MS = 20_000;
 const DRAIN_POLL_MS = 5;
+/** How long a client may take to read what is left and to answer a close. */
+const CLOSE_MS = 30_000;
+/** The same for one whose account or token ended. */
+const CUT_MS = 2_000;
 
 function bytesOf(data: RawData): Uint8Array {
   if (Array.isArray(data)) return Buffer.concat(data);
@@ -76,7 +80,13 @@ function keepAlive(socket: WebSocket, clock: Clock): () => void {
   });
 }
 
-function wrap(socket: WebSocket, clock: Clock, log: Logger): ClientSocket {
+/** A client's socket with what the server alone may do. */
+export type ServerSocket = ClientSocket & {
+  /** Closes without patience. */
+  cut(code: number, reason: string): void;
+};
+
+function wrap(socket: WebSocket, clock: Clock, log: Logger): ServerSocket {
   const closed = Promise.withResolvers<void>();
   const inbox = createInbox(MAX_INBOX, () => socket.close(1009, "more than was granted"));
   const stopPings = keepAlive(socket, clock);
@@ -84,9 +94,16 @@ function wrap(socket: WebSocket, clock: Clock, log: Logger): ClientSocket {
   socket.on("message", (data) => inbox.push(bytesOf(data)));
   socket.on("close", () => {
     stopPings();
+    giveUp();
     inbox.end();
     closed.resolve();
   });
+  let giveUp = () => {};
+  const closeWithin = (ms: number, code: number, reason: string) => {
+    giveUp();
+    giveUp = clock.after(ms, () => socket.terminate());
+    socket.close(code, reason);
+  };
   const isOpen = () => socket.readyState === socket.OPEN;
 
   return {
@@ -100,14 +117,15 @@ function wrap(socket: WebSocket, clock: Clock, log: Logger): ClientSocket {
     },
     messages: inbox.messages,
     closed: closed.promise,
-    close: (code = 1000, reason = "") => socket.close(code, reason),
+    close: (code = 1000, reason = "") => closeWithin(CLOSE_MS, code, reason),
+    cut: (code, reason) => closeWithin(CUT_MS, code, reason),
   };
 }
 
 export type WebSockets = {
   /** Whether the request asks for a WebSocket as RFC 6455 says. Throws `not-a-websocket` otherwise. */
   check(request: IncomingMessage): void;
-  accept(request: IncomingMessage, socket: Duplex, head: Buffer, log: Logger): Promise<ClientSocket>;
+  accept(request: IncomingMessage, socket: Duplex, head: Buffer, log: Logger): Promise<ServerSocket>;
 };
 
 export function createWebSockets(deps: { readonly clock: Clock }): WebSockets {

@@ -46,7 +46,7 @@ export function sessionRoutes(deps: SessionRouteDeps): readonly Mounted[] {
   }
 
   return [
-    handle(routes.create, ({ principal, body }) => sessions.create(principal, body)),
+    handle(routes.create, ({ principal, body }) => sessions.create(principal, body), { whole: true }),
     handle(routes.list, ({ principal, query }) => sessions.list(principal, query)),
     handle(routes.get, ({ principal, params }) => sessions.get(principal, params.session)),
     handle(routes.update, ({ principal, params, body }) => sessions.update(principal, params.session, body)),

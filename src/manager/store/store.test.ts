@@ -134,6 +134,61 @@ describe("transactions", () => {
   });
 });
 
+describe("a whole made of several", () => {
+  test("is one transaction with what is called below, hooks after all of it", async () => {
+    const seen: string[] = [];
+    await store.writeWhole(async (tx) => {
+      await store.write(async (inner) => {
+        await put(inner, "t1");
+        inner.afterCommit(() => seen.push("inner"));
+      });
+      expect(await keys()).toEqual(["t1"]);
+      await put(tx, "t2");
+      tx.afterCommit(() => seen.push("outer"));
+      expect(seen).toEqual([]);
+    });
+    expect(seen).toEqual(["inner", "outer"]);
+    expect(await keys()).toEqual(["t1", "t2"]);
+  });
+
+  test("is undone as a whole", async () => {
+    const seen: string[] = [];
+    const failing = store.writeWhole(async () => {
+      await store.write(async (inner) => {
+        await put(inner, "t1");
+        inner.afterCommit(() => seen.push("inner"));
+      });
+      throw new Error("no");
+    });
+    await expect(failing).rejects.toThrow("no");
+    expect([await keys(), seen]).toEqual([[], []]);
+  });
+
+  test("lives on when a part that is undone was expected", async () => {
+    const seen: string[] = [];
+    await store.writeWhole(async (tx) => {
+      const part = store.write(async (inner) => {
+        await put(inner, "t1");
+        inner.afterCommit(() => seen.push("undone"));
+        throw new Error("part");
+      });
+      await part.catch(() => {});
+      await put(tx, "t2");
+    });
+    expect([await keys(), seen]).toEqual([["t2"], []]);
+  });
+
+  test("keeps the guard inside its parts, and lets others wait", async () => {
+    const nested = store.writeWhole(() => store.write(() => store.write(async () => {})));
+    await expect(nested).rejects.toThrow("wait for itself");
+    await Promise.all([
+      store.writeWhole(() => store.write((inner) => put(inner, "t1"))),
+      store.write((tx) => put(tx, "t2")),
+    ]);
+    expect(await keys()).toEqual(["t1", "t2"]);
+  });
+});
+
 describe("the file", () => {
   const again = (migrations: readonly Migration[], dir = store.dir) =>
     openStore({

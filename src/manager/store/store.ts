@@ -40,6 +40,11 @@ export type Store = {
    * no waiting inside. Throws inside another transaction: that would wait for itself for ever.
    */
   write<T>(fn: (tx: Tx) => Promise<T>): Promise<T>;
+  /**
+   * As `write`, but what `fn` calls may use `read` and `write` too: they join this transaction, one after another,
+   * and what a joined write throws undoes that one alone. For a whole that is made of services' own transactions.
+   */
+  writeWhole<T>(fn: (tx: Tx) => Promise<T>): Promise<T>;
   /** Waits for the transactions under way and closes the file. */
   close(): Promise<void>;
 };
@@ -115,7 +120,15 @@ function ensureMeta(connection: Connection, clock: Clock): { clusterId: ClusterI
   };
 }
 
-type Scope = { readonly kind: "read" | "write"; readonly db: Kysely<Database>; open: boolean };
+type Scope = { open: boolean } & (
+  | { readonly kind: "read"; readonly db: Db }
+  /** `join` lets calls below take part in the transaction. */
+  | {
+      readonly kind: "write";
+      readonly join: { readonly tx: Tx; readonly hooks: Hook[]; busy: boolean } | undefined;
+    }
+);
+type Hook = () => void;
 
 /**
  * Opens the manager's database, making or upgrading it. Throws `sqlite-too-old` and `schema-too-new`; see `Store`
@@ -163,7 +176,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     }
   }
 
-  function runHooks(hooks: readonly (() => void)[]): void {
+  function runHooks(hooks: readonly Hook[]): void {
     for (const hook of hooks) {
       try {
         hook();
@@ -173,18 +186,20 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     }
   }
 
-  async function writeOnce<T>(fn: (tx: Tx) => Promise<T>): Promise<T> {
-    const hooks: (() => void)[] = [];
+  async function writeOnce<T>(fn: (tx: Tx) => Promise<T>, whole: boolean): Promise<T> {
+    const hooks: Hook[] = [];
     writer.exec("begin immediate");
     let result: T;
     try {
       // A handle of its own, so that what is registered belongs to this transaction.
       const handle: Handle = Object.assign(writing.withoutPlugins(), {
-        afterCommit: (hook: () => void): void => {
+        afterCommit: (hook: Hook): void => {
           hooks.push(hook);
         },
       });
-      result = await inScope({ kind: "write", db: writing, open: true }, () => fn(handle as Tx));
+      const tx = handle as Tx;
+      const join = whole ? { tx, hooks, busy: false } : undefined;
+      result = await inScope({ kind: "write", join, open: true }, () => fn(tx));
       writer.exec("commit");
     } catch (err) {
       if (writer.inTransaction) writer.exec("rollback");
@@ -192,6 +207,27 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     }
     runHooks(hooks);
     return result;
+  }
+
+  async function joined<T>(
+    join: NonNullable<(Scope & { kind: "write" })["join"]>,
+    fn: (tx: Tx) => Promise<T>,
+  ) {
+    if (join.busy) throw new Error("store.write inside a write: it would wait for itself");
+    const before = join.hooks.length;
+    join.busy = true;
+    writer.exec("savepoint joined");
+    try {
+      const result = await fn(join.tx);
+      writer.exec("release joined");
+      return result;
+    } catch (err) {
+      join.hooks.length = before;
+      if (writer.inTransaction) writer.exec("rollback to joined; release joined");
+      throw err;
+    } finally {
+      join.busy = false;
+    }
   }
 
   async function readOnce<T>(fn: (db: Db) => Promise<T>): Promise<T> {
@@ -203,23 +239,27 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     }
   }
 
+  async function begin<T>(fn: (tx: Tx) => Promise<T>, whole: boolean): Promise<T> {
+    const scope = currentScope();
+    if (scope?.kind === "write" && scope.join !== undefined) return joined(scope.join, fn);
+    if (scope !== undefined) throw new Error(`store.write inside a ${scope.kind}: it would wait for itself`);
+    if (closing) throw new Error("the store is closed");
+    return writeTurns.take(() => writeOnce(fn, whole));
+  }
+
   return {
     clusterId,
     epoch,
     read: async (fn) => {
       const scope = currentScope();
       if (scope?.kind === "read") return fn(scope.db);
+      if (scope?.join !== undefined) return fn(scope.join.tx);
       if (scope !== undefined) throw new Error("store.read inside a transaction: use its own handle");
       if (closing) throw new Error("the store is closed");
       return readTurns.take(() => readOnce(fn));
     },
-    write: async (fn) => {
-      const scope = currentScope();
-      if (scope !== undefined)
-        throw new Error(`store.write inside a ${scope.kind}: it would wait for itself`);
-      if (closing) throw new Error("the store is closed");
-      return writeTurns.take(() => writeOnce(fn));
-    },
+    write: (fn) => begin(fn, false),
+    writeWhole: (fn) => begin(fn, true),
     close: async () => {
       if (closing) return;
       closing = true;
