@@ -10,6 +10,7 @@ import { createDataDialer } from "../wire/data-dialer.ts";
 import type { AgentConfig } from "./config.ts";
 import { createDockerEngine } from "./engine/docker.ts";
 import type { Engine, Ownership } from "./engine/engine.ts";
+import { createExecIds } from "./gateway/exec-ids.ts";
 import { createGateway } from "./gateway/gateway.ts";
 import { createHealth } from "./health.ts";
 import { type IdentityStore, openIdentity } from "./identity.ts";
@@ -142,7 +143,8 @@ async function startParts(
   const usage = createUsageSource({ engine, supervisor, meter, clock, log });
   const dialer = createDataDialer({ ...identity.address(), credentials: identity.credentials, clock, log });
   shutdown.add("data streams", dialer.close);
-  const gateway = createGateway({ engine, supervisor, logs, clock, log, open: dialer.open });
+  const execIds = createExecIds({ dir: join(dataDir, "execs"), log });
+  const gateway = createGateway({ engine, supervisor, logs, execIds, clock, log, open: dialer.open });
   shutdown.add("gateway", gateway.close);
 
   let node = await facts.read();
@@ -202,7 +204,7 @@ async function startParts(
     await engine.prepareNode().catch((err: unknown) => {
       log.error({ err }, "the node could not be prepared for sessions; each session tries again");
     });
-    await supervisor.lookAtAll();
+    await Promise.all([supervisor.lookAtAll(), execIds.endStrays(engine)]);
     await Promise.all([refreshNode(), images.refresh(), health.check()]);
     link.report();
   }

@@ -322,6 +322,27 @@ describe.if(hasEngine)("an agent", () => {
       for (const spec of [counting, ended, shell]) await bench.manager.phase(spec, KernelPhase.GONE);
     });
 
+    test("a command that it ran for somebody is ended when it is back, and nothing else", async () => {
+      const spec = interactiveSpec();
+      await bench.manager.ensure(spec);
+      await bench.manager.phase(spec, KernelPhase.RUNNING);
+      const running = await startExec(bench.manager, spec, ["sh", "-c", "echo on; exec sleep 4343"]);
+      await eventually("it runs", () => running.seen() === "on\n");
+      await bench.kill();
+      await bench.start();
+      const processes = async () =>
+        (await exec(bench.manager, spec, ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])).stdout;
+      for (let tries = 0; tries < 50 && (await processes()).includes("sleep 4343 "); tries += 1)
+        await Bun.sleep(100);
+      expect(await processes()).not.toContain("sleep 4343 ");
+      expect(bench.manager.status(spec)?.phase).toBe(KernelPhase.RUNNING);
+      expect(readdirSync(join(bench.dataDir, "execs"))).toEqual([]);
+      await bench.manager.stop(spec, 0);
+      await bench.manager.phase(spec, KernelPhase.EXITED);
+      await bench.manager.forget(spec);
+      await bench.manager.phase(spec, KernelPhase.GONE);
+    });
+
     test("a time limit holds across it", async () => {
       const spec = batchSpec("sleep 600", { timeoutMs: 4000 });
       await bench.manager.ensure(spec);

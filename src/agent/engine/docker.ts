@@ -8,7 +8,7 @@ import { createUsageReader } from "../usage/container.ts";
 import { createEngineClient, field, LONG_CALL_MS } from "./client.ts";
 import type { Engine, EngineEvent, EngineInfo, EngineProblem, Ownership } from "./engine.ts";
 import { engineEvents } from "./events.ts";
-import { startExec } from "./exec.ts";
+import { endExec, startExec } from "./exec.ts";
 import { createFirewall } from "./firewall.ts";
 import { createHostImage, offersHost } from "./host-image.ts";
 import { createImages } from "./images.ts";
@@ -150,6 +150,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     waitContainer: lifecycle.wait,
     removeKernel: kernels.remove,
     exec: (request) => startExec(client, clock, request),
+    endExec: (execId) => endExec(client, clock, execId),
     usage: async (containerId, pid) => {
       const { oomKills, ...sample } = await usage.read(pid);
       // The counter goes with the cgroup, and the engine's own flag is known to miss kills.

@@ -159,6 +159,8 @@ export interface Engine {
   /** Removes container, network, scratch mount and scratch file of a kernel; what is gone already is no error. */
   removeKernel(ref: KernelRef): Promise<void>;
   exec(request: ExecRequest): Promise<ExecHandle>;
+  /** Ends a command that an earlier process of the agent started and left; one that has ended is no error. */
+  endExec(execId: string): Promise<void>;
   usage(containerId: string, pid: number): Promise<ContainerUsage>;
   /** Without loop scratch `totalBytes` is a limit that nothing enforces: end a session that is beyond it. */
   scratchUsage(

@@ -104,6 +104,19 @@ export async function startExec(
   };
 }
 
+/** Ends a command by its id alone, when nobody holds its stream any more; one that has ended is no error. */
+export async function endExec(client: EngineClient, clock: Clock, execId: string): Promise<void> {
+  try {
+    const state = await client.call("inspect exec", (docker, abortSignal) =>
+      docker.getExec(execId).inspect({ abortSignal }),
+    );
+    const leader = state.Running ? leaderOf(state.Pid) : undefined;
+    if (leader !== undefined) await endProcesses(() => familyNow(leader), END_GRACE_MS, clock);
+  } catch (error) {
+    if (!hasStatus(error, 404)) throw error;
+  }
+}
+
 async function createExec(client: EngineClient, request: ExecRequest): Promise<Docker.Exec> {
   const env = Object.entries(request.environment).map(([name, value]) => `${name}=${value}`);
   try {

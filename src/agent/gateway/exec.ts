@@ -93,6 +93,20 @@ export async function serveExec(deps: GatewayDeps, stream: ByteStream, request: 
     if (code === undefined) throw err;
     return writeFrame(stream, { type: "exit", code, reason: messageOf(err) });
   }
+  deps.execIds.add(handle.execId);
+  try {
+    await converse(deps, stream, request, handle);
+  } finally {
+    deps.execIds.remove(handle.execId);
+  }
+}
+
+async function converse(
+  deps: GatewayDeps,
+  stream: ByteStream,
+  request: ExecStream,
+  handle: ExecHandle,
+): Promise<void> {
   let over = false;
   // Rejections are looked at by whoever awaits them; this end must not count as unhandled when the other is first.
   handle.exited.catch(() => {});

@@ -299,6 +299,7 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
     events,
     listLeftovers: async () => [],
     exec: unused("exec"),
+    endExec: answer,
     usage: unused("usage"),
     scratchUsage: async () => undefined,
     layerBytes: async () => 0,
