@@ -40,6 +40,8 @@ async function compile(outfile: string, commit: string): Promise<void> {
     // Without these two a .env or bunfig.toml in the current directory of the user would be obeyed.
     "--no-compile-autoload-dotenv",
     "--no-compile-autoload-bunfig",
+    // An add-on that ssh2, a part of dockerode, tries and does without; it is there only where a compiler was.
+    "--external=cpu-features",
     `--define=BERTH_COMMIT=${JSON.stringify(commit)}`,
     `--root=${root}`,
     `--outfile=${outfile}`,

@@ -54,7 +54,7 @@ async function traces(): Promise<void> {
   const containers = await engine("/containers/json?all=1");
   const networks = await engine("/networks");
   for (const thing of Array.isArray(containers) ? containers : []) {
-    if (isObject(thing) && ofBerth(thing)) console.log(`container ${thing.Names} ${thing.Status}`);
+    if (isObject(thing) && ofBerth(thing)) console.log(`container ${thing.Names}`);
   }
   for (const thing of Array.isArray(networks) ? networks : []) {
     if (isObject(thing) && ofBerth(thing)) console.log(`network ${thing.Name}`);
