@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "
 import { hasEngine, loopDevicesOf } from "./support/engine.ts";
 import { eventually, type Lab, openLab } from "./support/lab.ts";
 
-setDefaultTimeout(400_000);
+setDefaultTimeout(960_000);
 
 const COUNT = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo line $i; sleep 0.1; done; exit 5";
 const COUNTED = `${Array.from({ length: 60 }, (_, at) => `line ${at + 1}`).join("\n")}\n`;
@@ -153,7 +153,7 @@ describe.skipIf(!hasEngine)("many at once", () => {
           expect(used.cpu).toBeLessThanOrEqual(2000);
           return (await lab.list("state=live&limit=1")).length === 0;
         },
-        380_000,
+        900_000,
       );
       const all = await lab.list();
       expect(all).toHaveLength(total);

@@ -14,6 +14,7 @@ type Memory = {
   lastSeen: WallMs | null;
   lostSince: WallMs | null;
   skewMs: number;
+  engineReachable: boolean;
   usage: UsageReport | undefined;
   lostTimer: Cancel;
 };
@@ -42,8 +43,12 @@ export interface AgentHub extends AgentPort {
   /** It was heard of; the time until it counts as lost begins anew. */
   touch(agent: AgentId): void;
   noteClock(agent: AgentId, wallMs: number): void;
+  /** Whether the agent reaches its container engine; true when that is news. */
+  noteEngine(agent: AgentId, reachable: boolean): boolean;
   noteUsage(agent: AgentId, usage: UsageReport): void;
-  view(agent: AgentId): Pick<Memory, "ready" | "lastSeen" | "lostSince" | "skewMs" | "usage">;
+  view(
+    agent: AgentId,
+  ): Pick<Memory, "ready" | "lastSeen" | "lostSince" | "skewMs" | "engineReachable" | "usage">;
   kernelUsage(agent: AgentId, kernelId: string): { at: WallMs; usage: KernelUsage } | undefined;
   readyCount(): number;
   /** The agent was removed: tells it, cuts everything it has open and forgets it. */
@@ -67,6 +72,7 @@ export function createAgentHub(deps: HubDeps): AgentHub {
       lastSeen: null,
       lostSince: null,
       skewMs: 0,
+      engineReachable: true,
       usage: undefined,
       lostTimer: () => {},
     };
@@ -148,6 +154,12 @@ export function createAgentHub(deps: HubDeps): AgentHub {
     },
     noteClock: (agent, wallMs) => {
       memory(agent).skewMs = wallMs - clock.wall();
+    },
+    noteEngine: (agent, reachable) => {
+      const entry = memory(agent);
+      const news = entry.engineReachable !== reachable;
+      entry.engineReachable = reachable;
+      return news;
     },
     noteUsage: (agent, usage) => {
       memory(agent).usage = usage;

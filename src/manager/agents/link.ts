@@ -126,8 +126,10 @@ export function createLinkHandler(deps: LinkDeps): (link: ServerLink) => void {
   }
 
   async function onReport(agentId: AgentId, link: ServerLink, report: FullReport): Promise<void> {
-    await kernels.report(agentId, report.kernels);
-    await images.onReport(agentId, report.images);
+    // Without its engine an agent tells what it remembers, which may not be all.
+    await kernels.report(agentId, report.kernels, report.engineReachable);
+    if (report.engineReachable) await images.onReport(agentId, report.images);
+    const engineChanged = hub.noteEngine(agentId, report.engineReachable);
     const first = !hub.ready(agentId) && hub.isCurrent(agentId, link);
     const changed = await store.write(async (tx) => {
       const row = await repository.findAny(tx, agentId);
@@ -145,7 +147,7 @@ export function createLinkHandler(deps: LinkDeps): (link: ServerLink) => void {
     if (first) {
       hub.setReady(agentId);
       await kernels.ready(agentId);
-    } else if (changed) await kernels.ready(agentId);
+    } else if (changed || engineChanged) await kernels.ready(agentId);
   }
 
   async function onHealth(agentId: AgentId, items: Parameters<typeof healthFromWire>[0]): Promise<void> {

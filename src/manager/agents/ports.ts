@@ -20,8 +20,8 @@ export interface AgentPort {
 
 /** What the agents' links tell of kernels. Each call is awaited before the agent's next message is read. */
 export interface KernelSink {
-  /** Everything that the agent has; what is not in it does not exist there. */
-  report(agent: AgentId, kernels: readonly KernelStatus[]): Promise<void>;
+  /** Everything that the agent has. When `complete`, what is not in it does not exist there. */
+  report(agent: AgentId, kernels: readonly KernelStatus[], complete: boolean): Promise<void>;
   status(agent: AgentId, status: KernelStatus): Promise<void>;
   /** A command for a kernel could not be carried out. */
   commandFailed(

@@ -207,7 +207,8 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
             hostEnvironment: node.hostEnvironment,
             arch: archOf(node.arch),
             schedulable: row.schedulable === 1,
-            reconciled: hub.ready(row.id),
+            // Without its engine a node could only fail what is placed on it.
+            reconciled: hub.ready(row.id) && hub.view(row.id).engineReachable,
             alive: row.status === "ALIVE",
           };
         }),

@@ -53,6 +53,8 @@ const EVERY_MS = 10_000;
 const BATCH = 100;
 /** After the first placements in a look, others follow in a moment: many sessions queued at once are one look. */
 const COALESCE_MS = 20;
+/** The front of the queue, of which every move is told. */
+const TOLD_PLACES = 10;
 /** Sessions of which it is remembered where they failed. */
 const MAX_AVOIDED = 1000;
 const KEY = "queue";
@@ -107,7 +109,9 @@ export function createScheduler(deps: SchedulingDeps): SchedulerService {
   ) {
     const changed = [...waits.values()].filter((wait) => {
       const old = before.get(wait.sessionId);
-      return old?.code !== wait.code || old.position !== wait.position;
+      if (old?.code !== wait.code) return true;
+      // Places move with every start; who is far back does not need to hear of each step.
+      return old.position !== wait.position && (wait.position ?? 0) <= TOLD_PLACES;
     });
     if (changed.length === 0) return;
     await store.write(async (tx) => {

@@ -85,8 +85,9 @@ export function createKernelSink(deps: KernelSinkDeps): KernelSink {
     wakeScheduler();
   }
 
-  async function report(agent: AgentId, kernels: readonly KernelStatus[]): Promise<void> {
+  async function report(agent: AgentId, kernels: readonly KernelStatus[], complete: boolean): Promise<void> {
     for (const status of kernels) await take(agent, status);
+    if (!complete) return;
     const present = new Set(kernels.map((status) => status.kernelId));
     const expected = await store.read((db) => kernelsOnAgent(db, agent));
     for (const kernel of expected) if (!present.has(kernel.id)) await missing(agent, kernel);

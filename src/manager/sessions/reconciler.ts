@@ -33,6 +33,8 @@ const LOG_WAIT_MS = 60_000;
 /** Attempts to fetch the output of an ended session before the node may delete it. */
 const LOG_ATTEMPTS = 12;
 const OUTPUT_MISSING = "Its output could not be fetched from the node yet.";
+/** Another log of the same node is being fetched: look again after this time. */
+const BUSY_MS = 500;
 const CONCURRENCY = 16;
 
 export type ReconcilerDeps = {
@@ -130,7 +132,7 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
   }
 
   /** Fetches the output, when that is still to be done. */
-  async function settleLog(subject: Subject): Promise<"done" | "wait" | "given-up"> {
+  async function settleLog(subject: Subject): Promise<"done" | "busy" | "wait" | "given-up"> {
     const { session, kernel, agent, seen, signal } = subject;
     if (kernel.log_stored === 1) return "done";
     const empty = kernel.started_at === null && (seen?.status.logBytes ?? 0) === 0;
@@ -139,6 +141,7 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
       : subject.ready
         ? await settler.attempt(session.id, kernel, agent, signal)
         : settler.unreachable(session.id);
+    if (outcome.kind === "busy") return "busy";
     if (outcome.kind === "failed") {
       if (isFinal(session.status)) return outcome.attempts >= LOG_ATTEMPTS ? "given-up" : "wait";
       return outcome.sinceMs >= LOG_WAIT_MS ? "given-up" : "wait";
@@ -161,6 +164,7 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
       return undefined;
     }
     const output = await settleLog(subject);
+    if (output === "busy") return { again: BUSY_MS };
     if (output === "wait") return { again: 2_000 };
     const end = describeEnd(
       endFacts(session, kernel, seen?.status.stopRequested ?? session.desired !== "run"),
@@ -177,12 +181,14 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
   /** The session is over and its node still has something of it. */
   async function cleanUp(subject: Subject): Promise<Again | undefined> {
     const { session, kernel, agent, seen } = subject;
-    if (seen === undefined) return undefined;
-    if (!isTerminalPhase(seen.phase)) {
+    // Also where its node says nothing of it: it may have been told to make it a moment ago. The tombstone
+    // that a stop leaves is how it is seen gone.
+    if (seen === undefined || !isTerminalPhase(seen.phase)) {
       await sendStop(agent, kernel, true);
       return { again: RESEND_MS };
     }
     const output = await settleLog(subject);
+    if (output === "busy") return { again: BUSY_MS };
     if (output === "wait") return { again: RESEND_MS };
     if (output === "given-up") {
       log.error(

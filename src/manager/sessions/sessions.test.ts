@@ -7,6 +7,7 @@ import {
   KernelPhase,
   logOf,
   openBench,
+  passTime,
   settle,
   until,
 } from "./test-bench.ts";
@@ -216,6 +217,19 @@ describe("stopping", () => {
     });
   });
 
+  test("force before the node has said anything still clears the node", async () => {
+    const agent = await bench.addAgent();
+    await bench.create({ name: "early" });
+    const spec = await agent.ensured("early");
+    await bench.call("sessions.terminate", { params: { session: "early" }, query: { force: "true" } });
+    expect((await bench.show("early")).status).toBe("CANCELLED");
+    expect((await bench.node("node-a")).used.cpu).toBe(1000);
+    await until("it is stopped", () => agent.commands("stopKernel").some((stop) => stop.force));
+    agent.tell(spec, { phase: KernelPhase.GONE, stopRequested: true });
+    await until("its room is free", async () => (await bench.node("node-a")).used.cpu === 0);
+    await until("it may be forgotten", () => agent.commands("forgetKernel").length > 0);
+  });
+
   test("a stop that its node never carries out is over at its deadline, in words", async () => {
     const agent = await bench.addAgent();
     await bench.create({ name: "stuck" });
@@ -225,11 +239,7 @@ describe("stopping", () => {
     await bench.call("sessions.terminate", { params: { session: "stuck" } });
     await until("it is told to stop", () => agent.commands("stopKernel").length > 0);
     await settle();
-    for (let step = 0; step < 13; step++) {
-      bench.clock.advance(10_000);
-      agent.link.say({ $case: "heartbeat", value: { wallMs: bench.clock.wall() } });
-      await settle();
-    }
+    await passTime(bench, agent, "it ends", async () => (await bench.show("stuck")).status === "TERMINATED");
     const ended = await bench.reaches("stuck", "TERMINATED");
     expect(ended.statusReason).toBe("terminating-timeout");
     expect((await bench.node("node-a")).used.cpu).toBe(1000);
@@ -245,12 +255,7 @@ describe("deadlines", () => {
     agent.tell(spec, { phase: KernelPhase.CREATING });
     await bench.reaches("slow", "CREATING");
     await settle();
-    for (let step = 0; step < 31; step++) {
-      bench.clock.advance(10_000);
-      agent.link.say({ $case: "heartbeat", value: { wallMs: bench.clock.wall() } });
-      await settle();
-    }
-    await until("it is told to stop", () => agent.commands("stopKernel").length > 0);
+    await passTime(bench, agent, "it is told to stop", async () => agent.commands("stopKernel").length > 0);
     agent.tell(spec, { phase: KernelPhase.GONE, stopRequested: true });
     expect(await bench.reaches("slow", "ERROR")).toMatchObject({ statusReason: "creating-timeout" });
   });
@@ -331,6 +336,27 @@ describe("nodes that go away", () => {
     agent.report();
     expect(await bench.reaches("taken", "ERROR")).toMatchObject({ statusReason: "container-removed" });
     await until("its room is free", async () => (await bench.node("node-a")).used.cpu === 0);
+  });
+
+  test("a node without its engine takes nothing new, and what it does not tell of is not gone", async () => {
+    const agent = await bench.addAgent();
+    await bench.create({ name: "runs" });
+    const spec = await agent.ensured("runs");
+    agent.tell(spec, { phase: KernelPhase.RUNNING, startedAtMs: bench.clock.wall() });
+    await bench.reaches("runs", "RUNNING");
+    const was = agent.kernels.get(spec.kernelId) ?? never();
+    agent.kernels.clear();
+    agent.engineReachable = false;
+    for (let count = 0; count < 3; count++) agent.report();
+    await settle();
+    await bench.create({ name: "later" });
+    bench.clock.advance(100);
+    await until("it says why", async () => (await bench.show("later")).statusReason === "no-ready-node");
+    expect((await bench.show("runs")).status).toBe("RUNNING");
+    agent.kernels.set(spec.kernelId, was);
+    agent.engineReachable = true;
+    agent.report();
+    await agent.ensured("later");
   });
 
   test("what a node has lost before it ran is asked for again", async () => {
@@ -536,11 +562,7 @@ describe("output", () => {
     agent.logs.set(spec.kernelId, "silent");
     agent.tell(spec, { phase: KernelPhase.EXITED, endedAtMs: at + 1, exitCode: 5 });
     await until("its log is asked for", () => agent.commands("openStream").length > 0);
-    for (let step = 0; step < 14; step++) {
-      bench.clock.advance(10_000);
-      agent.link.say({ $case: "heartbeat", value: { wallMs: bench.clock.wall() } });
-      await settle();
-    }
+    await passTime(bench, agent, "it ends", async () => (await bench.show("mute")).status === "TERMINATED");
     const ended = await bench.reaches("mute", "TERMINATED");
     expect(ended.exitCode).toBe(5);
     expect(ended.statusMessage).toContain("output");

@@ -12,10 +12,14 @@ export type LogOutcome =
   | { readonly kind: "stored"; readonly bytes: number }
   /** The agent has none and never will. */
   | { readonly kind: "nothing" }
+  /** Enough logs are being fetched from that agent already. */
+  | { readonly kind: "busy" }
   | { readonly kind: "failed"; readonly attempts: number; readonly sinceMs: number };
 
 /** How long one attempt to fetch a log may take. */
 const FETCH_LIMIT_MS = 60_000;
+/** Logs fetched at once from one agent: one that hangs must not keep the others' sessions from ending. */
+const PER_AGENT = 4;
 /** Answers of an agent that has no log to give. */
 const NO_LOG: ReadonlySet<string> = new Set(["log-not-found", "kernel-not-found", "no-log"]);
 
@@ -35,6 +39,12 @@ export function createLogSettler(deps: {
   const { clock, log, storeLog } = deps;
   const failures = new Map<SessionId, { attempts: number; since: number }>();
 
+  const fetching = new Map<AgentId, number>();
+  const shift = (agent: AgentId, by: number) => {
+    const now = (fetching.get(agent) ?? 0) + by;
+    if (now > 0) fetching.set(agent, now);
+    else fetching.delete(agent);
+  };
   const count = (session: SessionId, more: number) => {
     const before = failures.get(session);
     const attempts = (before?.attempts ?? 0) + more;
@@ -45,6 +55,8 @@ export function createLogSettler(deps: {
 
   return {
     attempt: async (session, kernel, agent, signal) => {
+      if ((fetching.get(agent) ?? 0) >= PER_AGENT) return { kind: "busy" };
+      shift(agent, 1);
       const limit = new AbortController();
       const cancel = clock.after(FETCH_LIMIT_MS, () => limit.abort(new Error("the log took too long")));
       try {
@@ -65,6 +77,7 @@ export function createLogSettler(deps: {
         return now;
       } finally {
         cancel();
+        shift(agent, -1);
       }
     },
     unreachable: (session) => count(session, 0),

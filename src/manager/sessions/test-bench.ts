@@ -62,15 +62,19 @@ export function streamPair(): readonly [ByteStream, ByteStream] {
   return [end(0), end(1)];
 }
 
-/** Lets everything run that needs no time, until the condition holds. Throws when it never does. */
+/**
+ * Lets everything run until the condition holds, without moving the clock. Disks take real time, so it is patient;
+ * it throws when the condition never holds.
+ */
 export async function until<T>(
   what: string,
   check: () => Promise<T | undefined | false> | T | undefined | false,
 ) {
-  for (let turn = 0; turn < 4000; turn++) {
+  for (let turn = 0; turn < 8000; turn++) {
     const found = await check();
     if (found !== undefined && found !== false) return found;
-    await new Promise<void>((resolve) => setImmediate(resolve));
+    if (turn < 300) await new Promise<void>((resolve) => setImmediate(resolve));
+    else await Bun.sleep(2);
   }
   throw new Error(`never came true: ${what}`);
 }
@@ -78,6 +82,22 @@ export async function until<T>(
 /** Lets everything run that needs no time. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 60; turn++) await new Promise<void>((resolve) => setImmediate(resolve));
+}
+
+/** Moves the clock in steps, with the node's heartbeat, until the condition holds. */
+export async function passTime(
+  bench: { readonly clock: ManualClock },
+  agent: FakeAgent,
+  what: string,
+  check: () => Promise<boolean>,
+): Promise<void> {
+  for (let step = 0; step < 60; step++) {
+    if (await check()) return;
+    bench.clock.advance(10_000);
+    agent.link.say({ $case: "heartbeat", value: { wallMs: bench.clock.wall() } });
+    await settle();
+  }
+  throw new Error(`time passed without it: ${what}`);
 }
 
 export const NODE: NodeInfo = {
@@ -145,6 +165,7 @@ export type FakeAgent = {
   link: FakeLink;
   node: NodeInfo;
   images: ImageInfo[];
+  engineReachable: boolean;
   /** What the next full report holds. */
   readonly kernels: Map<string, KernelStatus>;
   /** What a log stream of a kernel gives; "none" refuses it. */
@@ -371,6 +392,7 @@ export async function openBench(clock: ManualClock = manualClock()) {
       link: unused,
       node: info,
       images: [],
+      engineReachable: true,
       kernels: new Map(),
       logs: new Map(),
       connect: async () => {
@@ -416,7 +438,7 @@ export async function openBench(clock: ManualClock = manualClock()) {
             seq: 1,
             kernels: [...agent.kernels.values()],
             images: agent.images,
-            engineReachable: true,
+            engineReachable: agent.engineReachable,
             node: agent.node,
           },
         }),
