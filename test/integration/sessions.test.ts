@@ -106,6 +106,22 @@ describe.skipIf(!hasEngine)("sessions on a real node", () => {
     expect(wrong).toBeString();
   });
 
+  test("megabytes go through a command both ways, whole", async () => {
+    await lab.create({ name: "pipe", slots: { cpu: 1000, mem: "128m", shm: "8m" } });
+    await lab.running("pipe");
+    const input = `${Array.from({ length: 300_000 }, (_, at) => at).join("\n")}\n`;
+    const done = await lab.exec("pipe", ["cat"], input);
+    expect(done.code).toBe(0);
+    expect(done.stdout.length).toBe(input.length);
+    expect(Bun.hash(done.stdout)).toBe(Bun.hash(input));
+    const many = await Promise.all(
+      Array.from({ length: 8 }, (_, at) => lab.exec("pipe", ["sh", "-c", `echo ${at}; exit ${at}`])),
+    );
+    expect(many).toEqual(many.map((_, at) => ({ code: at, stdout: `${at}\n`, stderr: "" })));
+    await lab.terminate("pipe");
+    await lab.ended("pipe");
+  });
+
   test("output is followed while it comes, and its last lines can be asked for", async () => {
     await lab.create({
       type: "batch",

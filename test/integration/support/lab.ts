@@ -9,7 +9,7 @@ import type { Agent } from "../../../src/contract/cluster.ts";
 import type { HistoryEntry, Session, SessionDetail } from "../../../src/contract/sessions.ts";
 import { isFinal } from "../../../src/contract/states.ts";
 import { systemClock } from "../../../src/kit/clock.ts";
-import { createFrameDecoder, encodeFrame, type Frame } from "../../../src/kit/frames.ts";
+import { createFrameDecoder, encodeFrame, FRAME_CHUNK_BYTES, type Frame } from "../../../src/kit/frames.ts";
 import { silentLogger } from "../../../src/kit/log.ts";
 import { cleanUpNode, DOCKER_SOCKET } from "./engine.ts";
 
@@ -205,29 +205,41 @@ export async function openLab(options: LabOptions = {}) {
     return ended(name);
   };
 
-  /** Runs a command in a session over the WebSocket, as a client does. */
+  /** Runs a command in a session over the WebSocket, as a client does: never more input than was granted. */
   function exec(name: string, argv: readonly string[], input?: string) {
     const done = Promise.withResolvers<{ code: number | string; stdout: string; stderr: string }>();
     const socket = new WebSocket(`${url().replace("http", "ws")}/api/v1/sessions/${name}/exec`, {
       headers: { authorization: `Bearer ${token}` },
     });
     socket.binaryType = "arraybuffer";
-    const out = { stdout: "", stderr: "" };
+    const out: { stdout: Buffer[]; stderr: Buffer[] } = { stdout: [], stderr: [] };
+    const finish = (code: number | string) =>
+      done.resolve({
+        code,
+        stdout: Buffer.concat(out.stdout).toString(),
+        stderr: Buffer.concat(out.stderr).toString(),
+      });
     const send = (frame: Frame) => socket.send(encodeFrame(frame));
-    socket.onopen = () => {
-      send({ type: "open", params: { argv, stdin: input !== undefined } });
+    let rest = Buffer.from(input ?? "");
+    let open = input !== undefined;
+    const feed = (credit: number) => {
+      for (let left = credit; left > 0 && rest.length > 0; ) {
+        const bytes = rest.subarray(0, Math.min(left, FRAME_CHUNK_BYTES));
+        rest = rest.subarray(bytes.length);
+        left -= bytes.length;
+        send({ type: "stdin", bytes });
+      }
+      if (!open || rest.length > 0) return;
+      open = false;
+      send({ type: "stdin-eof" });
     };
+    socket.onopen = () => send({ type: "open", params: { argv, stdin: input !== undefined } });
     socket.onmessage = (event) => {
       for (const frame of createFrameDecoder().push(new Uint8Array(event.data))) {
-        if (frame.type === "stdout" || frame.type === "stderr") {
-          out[frame.type] += Buffer.from(frame.bytes).toString();
-        }
-        if (frame.type === "window" && input !== undefined && out.stdout === "") {
-          send({ type: "stdin", bytes: Buffer.from(input) });
-          send({ type: "stdin-eof" });
-        }
-        if (frame.type === "exit") done.resolve({ code: frame.code, ...out });
-        if (frame.type === "error") done.resolve({ code: frame.code, ...out });
+        if (frame.type === "stdout" || frame.type === "stderr")
+          out[frame.type].push(Buffer.from(frame.bytes));
+        if (frame.type === "window") feed(frame.credit);
+        if (frame.type === "exit" || frame.type === "error") finish(frame.code);
       }
     };
     socket.onclose = () => done.reject(new Error("the socket was closed before the command ended"));
