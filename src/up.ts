@@ -8,8 +8,9 @@ import { systemClock } from "./kit/clock.ts";
 import { describeConfig, loadConfig } from "./kit/config.ts";
 import { BerthError, messageOf } from "./kit/errors.ts";
 import { createLogger, type Logger } from "./kit/log.ts";
+import { endSignal, surviveFaults } from "./kit/process.ts";
 import { checkTogether, type ManagerConfig, managerConfig } from "./manager/config.ts";
-import { endSignal, surviveFaults, tellFirstAdmin } from "./manager/main.ts";
+import { tellFirstAdmin } from "./manager/main.ts";
 import { type RunningManager, startManager } from "./manager/manager.ts";
 
 const DEFAULT_DIR =

@@ -1,7 +1,8 @@
 import { systemClock } from "../kit/clock.ts";
 import { describeConfig } from "../kit/config.ts";
 import { messageOf } from "../kit/errors.ts";
-import { createLogger, type Logger } from "../kit/log.ts";
+import { createLogger } from "../kit/log.ts";
+import { endSignal, surviveFaults } from "../kit/process.ts";
 import { startAgent } from "./agent.ts";
 import { agentConfig, loadAgentConfig } from "./config.ts";
 
@@ -10,25 +11,6 @@ const HELP = `berth agent: runs sessions on this node
 Options, as flags, variables, or keys of the file that --config names:
 ${describeConfig(agentConfig)}
 `;
-
-function endSignal(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    let asked = false;
-    for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      process.on(signal, () => {
-        if (asked) process.exit(1);
-        asked = true;
-        resolve(signal);
-      });
-    }
-  });
-}
-
-/** One connection's or container's fault must not take the node's other sessions out of sight. */
-function surviveFaults(log: Logger): void {
-  process.on("uncaughtException", (err) => log.error({ err }, "an exception was not caught"));
-  process.on("unhandledRejection", (err) => log.error({ err }, "a rejection was not handled"));
-}
 
 /** Keeps the process alive: timers and idle sockets of ours do not. */
 function stayAlive(): () => void {

@@ -30,6 +30,8 @@ export function processAge(pid: number): number | undefined {
 export interface NodeFactsSource {
   /** What the node is now; facts of an engine that does not answer are as known last. */
   read(): Promise<NodeInfo>;
+  /** As it was read last; undefined before the first time. */
+  last(): NodeInfo | undefined;
 }
 
 /** Describes the node to the manager. */
@@ -41,6 +43,7 @@ export function createNodeFacts(options: {
 }): NodeFactsSource {
   const { config, engine, engineWatch, meter } = options;
   let capabilities: NodeCapabilities | undefined;
+  let last: NodeInfo | undefined;
 
   async function read(): Promise<NodeInfo> {
     const facts = await meter.facts();
@@ -49,7 +52,7 @@ export function createNodeFacts(options: {
     // An engine refuses containers beyond what it sees itself, which may be less than the node has.
     const cpuMilli = smallestLimit(facts.cpuMilli, (info?.cpus ?? 0) * 1000);
     const memBytes = smallestLimit(facts.memBytes, info?.memBytes ?? 0);
-    return {
+    last = {
       hostname: config.name,
       arch: facts.arch,
       os: facts.os,
@@ -68,7 +71,8 @@ export function createNodeFacts(options: {
       cpuModel: facts.cpuModel,
       executableVersion: VERSION,
     };
+    return last;
   }
 
-  return { read };
+  return { read, last: () => last };
 }

@@ -1,6 +1,7 @@
 import { systemClock } from "../kit/clock.ts";
 import { describeConfig } from "../kit/config.ts";
-import { createLogger, type Logger } from "../kit/log.ts";
+import { createLogger } from "../kit/log.ts";
+import { endSignal, surviveFaults } from "../kit/process.ts";
 import { loadManagerConfig, managerConfig } from "./config.ts";
 import { type RunningManager, startManager } from "./manager.ts";
 
@@ -9,29 +10,6 @@ const HELP = `berth manager: API, dashboard and scheduler of a cluster
 Options, as flags, variables, or keys of the file that --config names:
 ${describeConfig(managerConfig)}
 `;
-
-/** Resolves with the first signal that asks for the end. A second one ends the process at once. */
-export function endSignal(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    let asked = false;
-    for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      process.on(signal, () => {
-        if (asked) process.exit(1);
-        asked = true;
-        resolve(signal);
-      });
-    }
-  });
-}
-
-/**
- * A fault that nobody caught belongs to one connection or task far more often than to the whole; ending the process
- * for it would let one client cut everybody else off. What matters is in the store, transaction by transaction.
- */
-export function surviveFaults(log: Logger): void {
-  process.on("uncaughtException", (err) => log.error({ err }, "an exception was not caught"));
-  process.on("unhandledRejection", (err) => log.error({ err }, "a rejection was not handled"));
-}
 
 /** Tells the first administrator's password, the one time that it is known. */
 export function tellFirstAdmin({ firstAdmin }: RunningManager, dataDir: string): void {

@@ -12,6 +12,7 @@ import type { EngineWatch } from "./engine-watch.ts";
 import { type Entry, endWatch, invalidate, see } from "./entry.ts";
 import type { KernelEnd, KernelRecord } from "./record.ts";
 import { type Activity, type Exited, endReason, type Step } from "./rules.ts";
+import { whileMoving } from "./timing.ts";
 import type { Watcher } from "./watcher.ts";
 
 export type ActionDeps = {
@@ -314,47 +315,4 @@ export function createActions(deps: ActionDeps): Actions {
   }
 
   return { observe, create, start, stop, "time-out": timeOut, discard, settle, vanished, remove };
-}
-
-/**
- * Waits for the task, but no longer than `ms`; `late` is aborted in any case, so that the task stops. Rejects when
- * `closing` aborts.
- */
-export async function within(
-  clock: Clock,
-  ms: number,
-  task: Promise<void>,
-  { late = new AbortController(), closing }: { late?: AbortController; closing?: AbortSignal } = {},
-): Promise<void> {
-  const signals = closing === undefined ? [late.signal] : [late.signal, closing];
-  try {
-    await Promise.race([task, clock.sleep(ms, AbortSignal.any(signals)).catch(() => {})]);
-    closing?.throwIfAborted();
-  } finally {
-    late.abort();
-  }
-}
-
-/** As `within`, but the time begins anew whenever something was read meanwhile. */
-async function whileMoving(
-  clock: Clock,
-  stallMs: number,
-  progress: Progress,
-  task: Promise<void>,
-  { late = new AbortController(), closing }: { late?: AbortController; closing: AbortSignal },
-): Promise<void> {
-  let over = false;
-  const watched = task.finally(() => {
-    over = true;
-  });
-  try {
-    for (let before = -1; !over && before !== progress.chunks; ) {
-      before = progress.chunks;
-      await within(clock, stallMs, watched, { closing });
-    }
-  } finally {
-    late.abort();
-    // A task that is given up may still fail; nobody waits for it then.
-    watched.catch(() => {});
-  }
 }

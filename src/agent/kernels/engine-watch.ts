@@ -1,5 +1,5 @@
 import { backoffMs } from "../../kit/backoff.ts";
-import type { Cancel, Clock } from "../../kit/clock.ts";
+import type { Clock } from "../../kit/clock.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { Engine, EngineEvent, EngineInfo } from "../engine/engine.ts";
 import type { Outage } from "./rules.ts";
@@ -100,18 +100,4 @@ export function createEngineWatch(options: {
       await running;
     },
   };
-}
-
-/** Runs `fn` every `periodMs`, never twice at the same time; a failure is logged. */
-export function everyAlone(clock: Clock, periodMs: number, log: Logger, fn: () => Promise<void>): Cancel {
-  let busy = false;
-  return clock.every(periodMs, () => {
-    if (busy) return;
-    busy = true;
-    fn()
-      .catch((err: unknown) => log.warn({ err }, "a periodic task failed"))
-      .finally(() => {
-        busy = false;
-      });
-  });
 }

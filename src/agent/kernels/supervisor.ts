@@ -4,7 +4,7 @@ import { createSemaphore } from "../../kit/semaphore.ts";
 import { createWorkQueue } from "../../kit/workqueue.ts";
 import { KernelPhase, type KernelSpec, type KernelStatus, MainProcess } from "../../wire/generated/berth.ts";
 import type { ContainerView, EngineEvent, KernelRef } from "../engine/engine.ts";
-import { type ActionDeps, createActions, within } from "./actions.ts";
+import { type ActionDeps, createActions } from "./actions.ts";
 import { createEntry, type Entry, endWatch, invalidate, lastSeen, see } from "./entry.ts";
 import {
   type KernelKey,
@@ -15,6 +15,7 @@ import {
   recordOfStop,
 } from "./record.ts";
 import { judgeEnsure, type KernelFacts, mergeStop, nextStep, statusOf } from "./rules.ts";
+import { within } from "./timing.ts";
 import { createWatcher } from "./watcher.ts";
 
 export type StopOrder = { readonly ref: KernelRef; readonly graceMs: number; readonly force: boolean };
