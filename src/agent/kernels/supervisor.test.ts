@@ -349,6 +349,8 @@ test("whatever happens in whatever order: started at most once, never after a st
           const { calls } = node.engine;
           expect(calls.lastIndexOf(`remove ${key}`)).toBeLessThan(calls.indexOf(`start ${key}`));
         }
+        // The wish is not on disk: the manager says it again to an agent that still reports the kernel.
+        if (forgotten) process.supervisor.forget(spec);
         if (forgotten)
           await until(
             "nothing is left",
