@@ -13,7 +13,7 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await agent.down();
-  bench.remove();
+  await bench.remove();
 });
 
 const spec = specOf(1);
@@ -360,7 +360,7 @@ test("whatever happens in whatever order: started at most once, never after a st
       } finally {
         node.engine.setDown(false);
         await process.down();
-        node.remove();
+        await node.remove();
       }
     }),
     { numRuns: 60 },

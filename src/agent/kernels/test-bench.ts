@@ -47,6 +47,7 @@ export function createBench() {
   const clock = manualClock();
   const engine = createFakeEngine({ now: () => clock.wall() });
   let bootId = "boot-1";
+  const ending: Promise<void>[] = [];
 
   /** A new agent process on the same node. */
   async function boot() {
@@ -89,6 +90,7 @@ export function createBench() {
     /** Ends this agent process; `kill` leaves everything as it stands. */
     async function down(kill = false): Promise<void> {
       const ends = [engineWatch.stop(), supervisor.close()];
+      ending.push(...ends);
       if (!kill) await Promise.all(ends);
       await logs.close();
     }
@@ -103,7 +105,11 @@ export function createBench() {
     reboot: () => {
       bootId = "boot-2";
     },
-    remove: () => rmSync(dir, { recursive: true, force: true }),
+    remove: async () => {
+      // A killed process of a test goes on for a moment, and may write.
+      await Promise.allSettled(ending);
+      rmSync(dir, { recursive: true, force: true });
+    },
   };
 }
 
