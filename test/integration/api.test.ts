@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";
 import { ALL_ROUTES, api as contract } from "../../src/contract/api.ts";
 import { systemClock } from "../../src/kit/clock.ts";
+import { BerthError } from "../../src/kit/errors.ts";
 import { type GroupId, newId, type SessionId } from "../../src/kit/ids.ts";
 import { ownerOf } from "../../src/manager/accounts/principal.ts";
 import { handle, handleStream, handleWebSocket } from "../../src/manager/http/handle.ts";
@@ -16,6 +17,7 @@ let creates = 0;
 let streamed = 0;
 let sent = 0;
 let streamEnded = Promise.withResolvers<void>();
+let held = Promise.withResolvers<AbortSignal>();
 let hold: Promise<void> = Promise.resolve();
 
 const MIB = 1024 * 1024;
@@ -60,6 +62,13 @@ beforeAll(async () => {
           nodes: [],
           createdAt: new Date(0).toISOString(),
         };
+      }),
+      handle(contract.images.get, async ({ params, signal, setHeader }) => {
+        if (params.image !== "held") throw new BerthError("not-found", `no image ${params.image}`);
+        setHeader("x-held", "yes");
+        held.resolve(signal);
+        await hold;
+        throw new BerthError("not-found", "too late");
       }),
       handleStream(contract.sessions.logs, async ({ alive }) => ({
         body: (async function* () {
@@ -185,6 +194,16 @@ describe("answers", () => {
     const wrong = await api.call("PUT", "/api/v1/sessions", { token: user });
     expect(wrong.headers.get("allow")).toBe("GET, HEAD, POST");
     expect(await readProblem(wrong)).toMatchObject({ status: 405, code: "method-not-allowed" });
+  });
+
+  test("an encoded image reference is one parameter, decoded once", async () => {
+    for (const reference of ["registry.lab/python:3.13", "a%2Fb", "ü/ö:1"]) {
+      const path = `/api/v1/images/${encodeURIComponent(reference)}`;
+      const { detail } = await readProblem(await api.call("GET", path, { token: user }));
+      expect(detail).toBe(`no image ${reference}`);
+    }
+    const slash = await api.call("GET", "/api/v1/images/registry.lab/python", { token: user });
+    expect((await readProblem(slash)).detail).toStartWith("There is nothing at ");
   });
 
   test("HEAD answers as GET, without the body", async () => {
@@ -467,7 +486,50 @@ describe("WebSockets", () => {
   });
 });
 
+/** Sends bytes as they are and reads until the server closes. */
+async function exchangeRaw(text: string, { port } = new URL(api.url)): Promise<string> {
+  const socket = connect(Number(port), "127.0.0.1");
+  socket.write(text);
+  let answer = "";
+  for await (const chunk of socket) answer += chunk;
+  return answer;
+}
+
 describe("connections", () => {
+  test("a client that leaves is seen while its request is under way", async () => {
+    const gate = Promise.withResolvers<void>();
+    hold = gate.promise;
+    held = Promise.withResolvers();
+    const socket = connect(Number(new URL(api.url).port), "127.0.0.1");
+    socket.write(`GET /api/v1/images/held HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${user}\r\n\r\n`);
+    const signal = await held.promise;
+    expect(signal.aborted).toBe(false);
+    const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
+    socket.destroy();
+    await aborted;
+    gate.resolve();
+    hold = Promise.resolve();
+    expect((await api.call("GET", "/healthz")).status).toBe(200);
+  });
+
+  test.each([
+    ["a request of HTTP/1.0 without Host", "GET /healthz HTTP/1.0\r\n\r\n", 200],
+    ["a Host that is none", "GET /healthz HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n", 400],
+    ["a backslash in the path", "GET /a\\b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 400],
+    ["dots in the path", "GET /x/../healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", 404],
+    [
+      "another protocol on a page",
+      "DELETE / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
+      405,
+    ],
+  ])("%s", async (_name, text, status) => {
+    const answer = await exchangeRaw(text);
+    expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
+    expect(answer.toLowerCase()).toContain("x-content-type-options: nosniff");
+    const type = status === 200 ? "application/json" : "application/problem+json";
+    expect(answer.toLowerCase()).toContain(`content-type: ${type}`);
+  });
+
   test("slow headers and malformed requests are cut, the rest goes on", async () => {
     const strict = await startTestApi({ server: { limits: { headersMs: 50 } } });
     const raw = async (text: string) => {

@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Problem } from "../../contract/errors.ts";
 import { BerthError } from "../../kit/errors.ts";
 import type { Credentials } from "./access.ts";
@@ -65,8 +65,8 @@ export function credentialsOf(exchange: Exchange, sensitive: boolean): Credentia
   };
 }
 
-/** Headers of everything that is no page. */
-const API_HEADERS: Readonly<Record<string, string>> = {
+/** Headers of everything that does not set its own. */
+const COMMON_HEADERS: Readonly<Record<string, string>> = {
   "cache-control": "no-store",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
   "cross-origin-resource-policy": "same-origin",
@@ -75,52 +75,36 @@ const API_HEADERS: Readonly<Record<string, string>> = {
   "x-frame-options": "DENY",
 };
 
-export function setHeaders(
-  response: ServerResponse,
-  requestId: string,
-  more: Readonly<Record<string, string>>,
-) {
-  response.setHeader("x-request-id", requestId);
-  for (const [name, value] of Object.entries({ ...API_HEADERS, ...more })) response.setHeader(name, value);
+/** What is in the head of every answer, whoever makes it. */
+export function commonHeaders({ requestId }: Exchange): Readonly<Record<string, string>> {
+  return { ...COMMON_HEADERS, "x-request-id": requestId };
 }
 
-export function sendJson(response: ServerResponse, requestId: string, status: number, body: unknown): void {
-  const bytes = Buffer.from(JSON.stringify(body));
-  setHeaders(response, requestId, {
-    "content-type": "application/json; charset=utf-8",
-    "content-length": String(bytes.length),
+export function jsonAnswer(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) {
+  const text = JSON.stringify(body);
+  return new Response(text, {
+    status,
+    headers: {
+      "content-type": "application/json; charset=utf-8",
+      "content-length": String(Buffer.byteLength(text)),
+      ...headers,
+    },
   });
-  response.statusCode = status;
-  response.end(bytes);
 }
 
-export function sendEmpty(response: ServerResponse, requestId: string): void {
-  setHeaders(response, requestId, {});
-  response.statusCode = 204;
-  response.end();
-}
-
-/** Headers that a refusal has besides its body. */
-export function problemHeaders(problem: Problem): Record<string, string> {
+/** A refusal, with the headers that belong to it. */
+export function problemAnswer({ request }: Exchange, problem: Problem): Response {
   const headers: Record<string, string> = { "content-type": "application/problem+json; charset=utf-8" };
   if (problem.status === 401) headers["www-authenticate"] = 'Bearer realm="berth"';
   const { allow, retryAfterSeconds } = problem.details ?? {};
   if (problem.status === 405 && Array.isArray(allow)) headers.allow = allow.join(", ");
   if (typeof retryAfterSeconds === "number") headers["retry-after"] = String(Math.ceil(retryAfterSeconds));
-  return headers;
-}
-
-export function sendProblem(exchange: Exchange, response: ServerResponse, problem: Problem): void {
-  const { request, requestId } = exchange;
-  const bytes = Buffer.from(JSON.stringify(problem));
-  setHeaders(response, requestId, { ...problemHeaders(problem), "content-length": String(bytes.length) });
   // What is left of a body that nobody reads would be taken for the next request.
-  if (!request.complete) response.setHeader("connection", "close");
-  response.statusCode = problem.status;
-  response.end(bytes);
+  if (!request.complete) headers.connection = "close";
+  return jsonAnswer(problem.status, problem, headers);
 }
 
-export function methodNotAllowed(method: string, allow: readonly string[]): BerthError {
+export function notAllowed(method: string, allow: readonly string[]): BerthError {
   return new BerthError("method-not-allowed", `${method} is not possible here: ${allow.join(", ")} is.`, {
     details: { allow },
   });

@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import type { Served } from "./api.ts";
+import type { Served } from "./app.ts";
 
 export type Metrics = {
   /** Features register their own collectors here; names begin with `berth_`. */

@@ -9,8 +9,8 @@ import landingJs from "./static/landing.js.txt" with { type: "text" };
 
 /** A static page or a file of one. */
 export type Page = {
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array | string;
+  readonly headers: Record<string, string>;
+  readonly body: Uint8Array<ArrayBuffer> | string;
 };
 
 const POLICY =
@@ -29,15 +29,15 @@ const html = (body: string, policy: string): Page => ({
   body,
 });
 
-const asset = (type: string, body: Uint8Array | string): Page => ({
+const asset = (type: string, body: Page["body"]): Page => ({
   headers: { "content-type": `${type}; charset=utf-8`, "cache-control": "no-cache" },
   body,
 });
 
-/** The pages of the manager: its front page and the reader of the API. */
-export async function loadPages(): Promise<(path: string) => Page | undefined> {
+/** The pages of the manager by their paths: its front page and the reader of the API. */
+export async function loadPages(): Promise<ReadonlyMap<string, Page>> {
   const [bundle, styles] = await Promise.all([Bun.file(swaggerJs).bytes(), Bun.file(swaggerCss).bytes()]);
-  const pages = new Map<string, Page>([
+  return new Map<string, Page>([
     ["/", html(landingHtml.replace("{{version}}", VERSION), POLICY)],
     ["/static/landing.css", asset("text/css", landingCss)],
     ["/static/landing.js", asset("text/javascript", landingJs)],
@@ -46,5 +46,4 @@ export async function loadPages(): Promise<(path: string) => Page | undefined> {
     ["/api/docs/swagger-ui-bundle.js", asset("text/javascript", bundle)],
     ["/api/docs/swagger-ui.css", asset("text/css", styles)],
   ]);
-  return (path) => pages.get(path);
 }
