@@ -1,7 +1,9 @@
+import { join } from "node:path";
 import { systemClock } from "../kit/clock.ts";
 import { describeConfig } from "../kit/config.ts";
 import { createLogger } from "../kit/log.ts";
 import { endSignal, surviveFaults } from "../kit/process.ts";
+import { FIRST_ADMIN_FILE, type FirstAdmin } from "./accounts/first-admin.ts";
 import { loadManagerConfig, managerConfig } from "./config.ts";
 import { type RunningManager, startManager } from "./manager.ts";
 
@@ -11,11 +13,22 @@ Options, as flags, variables, or keys of the file that --config names:
 ${describeConfig(managerConfig)}
 `;
 
-/** Tells the first administrator's password, the one time that it is known. */
+/**
+ * What is said of the first administrator. Output that is no terminal may end up in a journal that others read, so there
+ * only the file is named that has the password.
+ */
+export function firstAdminWords(admin: FirstAdmin, dataDir: string, terminal: boolean): string {
+  const file = join(dataDir, FIRST_ADMIN_FILE);
+  return terminal
+    ? `First administrator: ${admin.email}, password ${admin.password} (kept in ${file})`
+    : `First administrator: ${admin.email}, password in ${file}`;
+}
+
+/** Tells of the first administrator, on the start that made it. */
 export function tellFirstAdmin({ firstAdmin }: RunningManager, dataDir: string): void {
-  if (firstAdmin === undefined) return;
-  const { email, password } = firstAdmin;
-  console.log(`First administrator: ${email}, password ${password} (kept in ${dataDir}/initial-admin.json)`);
+  if (firstAdmin !== undefined) {
+    console.log(firstAdminWords(firstAdmin, dataDir, process.stdout.isTTY === true));
+  }
 }
 
 /** The role `berth manager`: runs until a signal; returns the exit code. */

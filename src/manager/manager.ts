@@ -16,7 +16,7 @@ import { isLoopback, type ManagerConfig } from "./config.ts";
 import { createEventLog, type EventLog } from "./events/log.ts";
 import { eventApi } from "./events/stream.ts";
 import { type Api, createApi } from "./http/api.ts";
-import { createClientReader } from "./http/client.ts";
+import { createClientReader, createProxyTest } from "./http/client.ts";
 import { createIdempotency, type Idempotency } from "./http/idempotency.ts";
 import { createMetrics, gaugeOf, type Metrics } from "./http/metrics.ts";
 import { loadPages } from "./http/pages.ts";
@@ -231,11 +231,13 @@ async function start(options: ManagerOptions, shutdown: Shutdown): Promise<Omit<
   shutdown.add("agent listener", listener.close);
   cluster.listening(listener);
 
+  const isProxy = createProxyTest(config);
+  const exempt = (address: string) => isLoopback(address) || isProxy(address);
   const serve = async (
     listen: Parameters<typeof startHttpServer>[0]["listen"],
     secure: TlsFiles | undefined,
   ) => {
-    const server = await startHttpServer({ api, clock, log, listen, tls: secure });
+    const server = await startHttpServer({ api, clock, log, listen, tls: secure, exempt });
     servers.push(server);
     shutdown.add("HTTP server", () => server.close(HTTP_GRACE_MS));
     return server;

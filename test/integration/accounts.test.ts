@@ -129,6 +129,17 @@ describe("ten failures", () => {
     expect((await api.call("GET", "/api/v1/me", { token: secret })).status).toBe(200);
   });
 
+  test("from addresses of one IPv6 network count together", async () => {
+    await api.close();
+    api = await startTestApi({ behindProxy: true });
+    const { principal, password } = await api.newUser("user");
+    const from = (address: string, word: string) =>
+      login(principal.email, word, { "x-forwarded-for": address });
+    for (let i = 0; i < 10; i++) await from(`2001:db8:5:6::${i}`, "wrong");
+    expect((await from("2001:db8:5:6:ffff::1", password)).status).toBe(429);
+    expect((await from("2001:db8:5:7::1", password)).status).toBe(200);
+  });
+
   test("are forgotten by unlock", async () => {
     const { principal, password } = await api.newUser("user");
     const admin = await api.newUser("admin");

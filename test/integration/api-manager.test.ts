@@ -9,6 +9,9 @@ import { type RunningManager, startManager } from "../../src/manager/manager.ts"
 import { openWriter } from "../../src/manager/store/sqlite.ts";
 import { parseJoinToken } from "../../src/wire/join-token.ts";
 
+// The manager of this process checks its answers against their schemas.
+process.env.BERTH_CHECK_ANSWERS = "1";
+
 let dir: string;
 let running: RunningManager[];
 beforeEach(() => {

@@ -552,6 +552,24 @@ describe("connections", () => {
     await strict.close();
   });
 
+  test("beyond those that one client may have are refused, until it closes one", async () => {
+    const small = await startTestApi({ server: { limits: { perClient: 2 }, exempt: () => false } });
+    const open = async () => {
+      const socket = connect(Number(new URL(small.url).port), "127.0.0.1");
+      socket.on("error", () => {});
+      const closed = new Promise<string>((resolve) => socket.once("close", () => resolve("refused")));
+      const answered = new Promise<string>((resolve) => socket.once("data", () => resolve("answered")));
+      socket.write("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
+      return { socket, closed, outcome: await Promise.race([closed, answered]) };
+    };
+    const [first, second, third] = [await open(), await open(), await open()];
+    expect([first.outcome, second.outcome, third.outcome]).toEqual(["answered", "answered", "refused"]);
+    first.socket.destroy();
+    while (small.server.connections() > 1) await Bun.sleep(1);
+    expect((await open()).outcome).toBe("answered");
+    await small.close();
+  });
+
   test("HTTPS with a certificate of our own serves requests, streams and WebSockets", async () => {
     const tls = await selfSignedHttps({ hosts: ["127.0.0.1", "localhost"], clock: systemClock });
     const secure = await startTestApi({

@@ -6,7 +6,7 @@ export const LOCK_MS = 20 * 60_000;
 /** Failures further apart than this do not add up. */
 const FORGET_MS = 60 * 60_000;
 
-/** What is kept for one (e-mail, address). */
+/** What is kept for one (e-mail, network of the client). */
 export type Failures = {
   readonly failures: number;
   readonly lastAt: WallMs;

@@ -3,6 +3,7 @@ import type { Clock } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
 import { newId, type TokenId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
+import { networkOf } from "../network.ts";
 import type { Store } from "../store/store.ts";
 import type { Authenticator } from "./authenticator.ts";
 import { afterAttempt, refuseLocked } from "./lockout.ts";
@@ -51,17 +52,17 @@ export function createLogins(deps: {
   /** Counts the attempt before its outcome is known, so that many at once cannot pass the limit together. */
   const countAttempt = ({ email, address }: Attempt) =>
     store.write(async (tx) => {
-      const kept = await repository.findFailures(tx, email, address);
+      const kept = await repository.findFailures(tx, email, networkOf(address));
       refuseLocked(kept, clock.wall());
       const next = afterAttempt(kept, clock.wall());
-      await repository.putFailures(tx, email, address, next);
+      await repository.putFailures(tx, email, networkOf(address), next);
       if (next.lockedUntil !== null) log.warn({ email, address }, "ten sign-ins failed: locked");
       return repository.findUser(tx, email);
     });
 
   const open = ({ email, address }: Attempt, user: repository.UserRow) =>
     store.write(async (tx) => {
-      await repository.forgetFailures(tx, email, address);
+      await repository.forgetFailures(tx, email, networkOf(address));
       const secret = newSecret("login");
       const now = clock.wall();
       await repository.insertToken(tx, {

@@ -8,9 +8,16 @@ import { BerthError, isBerthError } from "../../kit/errors.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { Revocations } from "../accounts/revocations.ts";
 import { type Authenticate, createGate } from "./access.ts";
-import { type Bindings, createApp, type Served } from "./app.ts";
+import { createApp, type Served } from "./app.ts";
 import type { ClientReader } from "./client.ts";
-import { commonHeaders, type Exchange, problemAnswer, readExchange, type Via } from "./exchange.ts";
+import {
+  type Bindings,
+  commonHeaders,
+  type Exchange,
+  problemAnswer,
+  readExchange,
+  type Via,
+} from "./exchange.ts";
 import type { Mounted } from "./handle.ts";
 import type { Idempotency } from "./idempotency.ts";
 import type { Page } from "./pages.ts";

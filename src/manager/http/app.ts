@@ -1,23 +1,10 @@
-import type { ServerResponse } from "node:http";
-import type { Duplex } from "node:stream";
 import { type Context, Hono } from "hono";
 import { methodNotAllowed } from "hono/method-not-allowed";
 import type { Clock } from "../../kit/clock.ts";
-import { type Exchange, notAllowed, pathNotFound } from "./exchange.ts";
+import { type Bindings, notAllowed, pathNotFound } from "./exchange.ts";
 import type { Mounted } from "./handle.ts";
 import type { Page } from "./pages.ts";
 import type { Pipeline } from "./pipeline.ts";
-
-/** What every handler of the app is given besides Hono's own. */
-export type Bindings = {
-  readonly exchange: Exchange;
-  /** Aborts when the connection closes or the manager stops. */
-  readonly signal: AbortSignal;
-  /** Where the answer goes; a request for another protocol has its bare connection instead. */
-  readonly target:
-    | { readonly kind: "response"; readonly response: ServerResponse }
-    | { readonly kind: "upgrade"; readonly socket: Duplex; readonly head: Buffer };
-};
 
 type AppEnv = { Bindings: Bindings; Variables: { route?: string } };
 export type App = Hono<AppEnv>;

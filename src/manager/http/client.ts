@@ -44,22 +44,33 @@ export function plainAddress(address: string): string {
 
 const last = (header: string | undefined) => header?.split(",").at(-1)?.trim();
 
-/**
- * Tells who the client is. Forwarded headers count only behind a proxy (`behindProxy`) and only from a trusted one: by
- * default loopback and private networks. The nearest address that is no trusted proxy is the client's.
- */
-export function createClientReader(options: {
+export type ProxyOptions = {
   readonly behindProxy: boolean;
   readonly trustedProxies: readonly string[];
-}): ClientReader {
-  const list = listOf(options.trustedProxies.length > 0 ? options.trustedProxies : PRIVATE);
-  const trusted = (address: string) =>
-    (isIPv4(address) && list.check(address, "ipv4")) || (isIPv6(address) && list.check(address, "ipv6"));
+};
+
+/**
+ * Whether an address is that of a proxy whose word counts: none without `behindProxy`, by default loopback and private
+ * networks. Throws `invalid-config` for what is no address or network.
+ */
+export function createProxyTest({ behindProxy, trustedProxies }: ProxyOptions): (address: string) => boolean {
+  const list = listOf(trustedProxies.length > 0 ? trustedProxies : PRIVATE);
+  return (address) =>
+    behindProxy &&
+    ((isIPv4(address) && list.check(address, "ipv4")) || (isIPv6(address) && list.check(address, "ipv6")));
+}
+
+/**
+ * Tells who the client is. Forwarded headers count only from a trusted proxy. The nearest address that is no trusted
+ * proxy is the client's.
+ */
+export function createClientReader(options: ProxyOptions): ClientReader {
+  const trusted = createProxyTest(options);
 
   return ({ remoteAddress, encrypted, header }) => {
     const peer = plainAddress(remoteAddress);
     const host = header("host") ?? "";
-    if (!options.behindProxy || !trusted(peer)) return { address: peer, secure: encrypted, host };
+    if (!trusted(peer)) return { address: peer, secure: encrypted, host };
     const chain = (header("x-forwarded-for") ?? "").split(",").map((part) => plainAddress(part.trim()));
     const known = chain.filter((part) => isIPv4(part) || isIPv6(part));
     return {

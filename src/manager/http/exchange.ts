@@ -1,4 +1,5 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
 import type { Problem } from "../../contract/errors.ts";
 import { BerthError } from "../../kit/errors.ts";
 import type { Credentials } from "./access.ts";
@@ -16,6 +17,17 @@ export type Exchange = {
   readonly method: string;
   readonly path: string;
   readonly search: string;
+};
+
+/** One request with where its answer goes. */
+export type Bindings = {
+  readonly exchange: Exchange;
+  /** Aborts when the connection closes or the manager stops. */
+  readonly signal: AbortSignal;
+  /** Where the answer goes; a request for another protocol has its bare connection instead. */
+  readonly target:
+    | { readonly kind: "response"; readonly response: ServerResponse }
+    | { readonly kind: "upgrade"; readonly socket: Duplex; readonly head: Buffer };
 };
 
 const REQUEST_ID = /^[\w.-]{8,100}$/;

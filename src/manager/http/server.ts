@@ -5,7 +5,9 @@ import type { AddressInfo, Socket } from "node:net";
 import type { Clock } from "../../kit/clock.ts";
 import { BerthError, messageOf } from "../../kit/errors.ts";
 import type { Logger } from "../../kit/log.ts";
+import { isLoopback } from "../config.ts";
 import type { Api } from "./api.ts";
+import { type ConnectionLimits, createConnectionCount } from "./connections.ts";
 import type { Via } from "./exchange.ts";
 
 export type TlsFiles = { readonly certPem: string; readonly keyPem: string };
@@ -19,16 +21,22 @@ export type HttpServerOptions = {
   /** HTTPS when given. */
   readonly tls?: TlsFiles | undefined;
   readonly limits?: Partial<ServerLimits>;
+  /** Addresses that many clients share, such as a proxy's: `perClient` is not for them. Loopback when not given. */
+  readonly exempt?: (address: string) => boolean;
 };
 
-export type ServerLimits = {
-  readonly connections: number;
+export type ServerLimits = ConnectionLimits & {
   /** From the connection (or the answer before) to the end of the headers. */
   readonly headersMs: number;
   readonly keepAliveMs: number;
 };
 
-const LIMITS: ServerLimits = { connections: 10_000, headersMs: 15_000, keepAliveMs: 75_000 };
+const LIMITS: ServerLimits = {
+  connections: 10_000,
+  perClient: 512,
+  headersMs: 15_000,
+  keepAliveMs: 75_000,
+};
 
 export type HttpServer = {
   /** The TCP port, 0 for a Unix socket. */
@@ -100,6 +108,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const via: Via = "path" in listen ? "local" : "network";
   const server = makeServer(tls);
   const sockets = new Set<Socket>();
+  const count = createConnectionCount({ limits, exempt: options.exempt ?? isLoopback, log });
   const patience = createPatience(clock);
   // Ours alone decide: the runtime's own would also cut long answers and idle event streams.
   server.requestTimeout = 0;
@@ -109,15 +118,13 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
 
   const onConnection = (socket: Socket) => {
     if (sockets.has(socket)) return;
-    if (sockets.size >= limits.connections) {
-      log.warn({ limit: limits.connections }, "a connection was refused: too many are open");
-      socket.destroy();
-      return;
-    }
+    const { remoteAddress } = socket;
+    if (!count.admit(remoteAddress)) return void socket.destroy();
     sockets.add(socket);
     socket.on("error", () => {});
     socket.once("close", () => {
       sockets.delete(socket);
+      count.leave(remoteAddress);
       patience.rest(socket);
     });
     patience.wait(socket, limits.headersMs);
@@ -148,7 +155,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
 
   return {
     port: typeof address === "object" && address !== null ? address.port : 0,
-    connections: () => sockets.size,
+    connections: count.open,
     close: async (graceMs) => {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       server.closeIdleConnections();

@@ -63,7 +63,7 @@ export type CallOptions = {
 export type TestApiOptions = {
   /** Handlers of the routes under test; all others are stubs. */
   readonly routes?: (parts: { readonly events: EventLog; readonly store: Store }) => readonly Mounted[];
-  readonly server?: Partial<Pick<HttpServerOptions, "listen" | "tls" | "limits">>;
+  readonly server?: Partial<Pick<HttpServerOptions, "listen" | "tls" | "limits" | "exempt">>;
   readonly behindProxy?: boolean;
 };
 

@@ -58,7 +58,7 @@ export async function startUp() {
       stdin: "ignore",
       stdout: "pipe",
       stderr: "pipe",
-      env: clientEnv(home),
+      env: clientEnv(home, { BERTH_CHECK_ANSWERS: "1" }),
     });
     server = started;
     const ready = Promise.withResolvers<void>();
