@@ -21,7 +21,7 @@ import {
 import type { Mounted } from "./handle.ts";
 import type { Idempotency } from "./idempotency.ts";
 import type { Page } from "./pages.ts";
-import { createPipeline } from "./pipeline.ts";
+import { createPipeline, notAWebSocket } from "./pipeline.ts";
 import { problemOf } from "./problems.ts";
 
 export type ApiOptions = {
@@ -159,9 +159,12 @@ export function createApi(options: ApiOptions): Api {
         signal: signalOf(socket),
       };
       socket.on("error", (err) => log.debug({ err }, "a connection failed"));
-      // The app looks at the exchange alone; the address of this request is none.
-      const asked = new Request("http://upgrade.invalid/", { method: exchange.method });
-      Promise.resolve(app.fetch(asked, bindings))
+      const ask = async () => {
+        if (exchange.method !== "GET") throw notAWebSocket();
+        // The app looks at the exchange alone; the address of this request is none.
+        return app.fetch(new Request("http://upgrade.invalid/"), bindings);
+      };
+      ask()
         .catch((err: unknown) => refuse(bindings, err))
         .then((answer) => {
           if (answer !== RESPONSE_ALREADY_SENT) return answerOnSocket(socket, exchange, answer);

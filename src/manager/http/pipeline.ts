@@ -82,7 +82,7 @@ function attemptOf(exchange: Exchange, route: Route, principal: Principal, bytes
 
 const SAFE_METHODS = ["GET", "HEAD"];
 
-const notAWebSocket = () =>
+export const notAWebSocket = () =>
   new BerthError("not-a-websocket", "This address speaks WebSocket (version 13) only.");
 
 export function createPipeline(options: PipelineOptions): Pipeline {
@@ -253,7 +253,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     const sensitive = upgrade !== undefined || !SAFE_METHODS.includes(exchange.method);
     const principal = await gate.admit(access, credentialsOf(exchange, sensitive));
     if (mounted.kind !== "websocket") return answerAllowed(mounted, bindings, params, principal);
-    if (upgrade === undefined || exchange.method !== "GET") throw notAWebSocket();
+    if (upgrade === undefined) throw notAWebSocket();
     return openWebSocket(mounted, bindings, upgrade, params, principal);
   };
 }
