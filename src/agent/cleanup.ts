@@ -1,15 +1,22 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../kit/clock.ts";
+import { describeConfig } from "../kit/config.ts";
 import { createLogger } from "../kit/log.ts";
 import { lockDataDir } from "./agent.ts";
-import { loadAgentConfig } from "./config.ts";
+import { agentConfig, loadAgentConfig } from "./config.ts";
 import { createDockerEngine } from "./engine/docker.ts";
 import type { Engine } from "./engine/engine.ts";
 import { openIdentity } from "./identity.ts";
 
 /** Time that sessions get to end by themselves, in ms. */
 const GRACE_MS = 5000;
+
+const HELP = `berth agent-cleanup: ends this node's sessions and removes what Berth made on it; its data folder stays
+
+Options are those of \`berth agent\`, as flags, variables, or keys of the file that --config names:
+${describeConfig(agentConfig)}
+`;
 
 /** Ends every session of this agent and removes what it made on the node; its data folder stays. */
 async function clearNode(engine: Engine): Promise<number> {
@@ -30,6 +37,10 @@ async function clearNode(engine: Engine): Promise<number> {
  * data folder. Throws `data-dir-in-use`, `engine-unreachable`.
  */
 export async function runCleanup(argv: readonly string[]): Promise<number> {
+  if (argv.includes("--help") || argv.includes("-h")) {
+    console.log(HELP);
+    return 0;
+  }
   const { value: config } = loadAgentConfig({ argv });
   if (!existsSync(join(config.dataDir, "identity.json"))) {
     console.log(`No node has joined with the data folder ${config.dataDir}: there is nothing to remove.`);
