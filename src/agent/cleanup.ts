@@ -1,10 +1,9 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../kit/clock.ts";
-import { describeConfig } from "../kit/config.ts";
 import { createLogger } from "../kit/log.ts";
 import { lockDataDir } from "./agent.ts";
-import { agentConfig, loadAgentConfig } from "./config.ts";
+import { agentOptions, loadAgentConfig } from "./config.ts";
 import { createDockerEngine } from "./engine/docker.ts";
 import type { Engine } from "./engine/engine.ts";
 import { openIdentity } from "./identity.ts";
@@ -15,7 +14,7 @@ const GRACE_MS = 5000;
 const HELP = `berth agent-cleanup: ends this node's sessions and removes what Berth made on it; its data folder stays
 
 Options are those of \`berth agent\`, as flags, variables, or keys of the file that --config names:
-${describeConfig(agentConfig)}
+${agentOptions}
 `;
 
 /** Ends every session of this agent and removes what it made on the node; its data folder stays. */

@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { type LoadedConfig, loadConfig } from "../kit/config.ts";
+import { describeConfig, type LoadedConfig, loadConfig } from "../kit/config.ts";
 import { cpuField, sizeField } from "../kit/config-fields.ts";
 
 const MIB = 1024 * 1024;
@@ -51,6 +51,9 @@ export const agentConfig = z.object({
     .describe("What is logged"),
 });
 export type AgentConfig = z.output<typeof agentConfig>;
+
+/** Every key with its flag and variable, for `--help`. */
+export const agentOptions = describeConfig(agentConfig, { token: "BERTH_JOIN_TOKEN" });
 
 export const AGENT_FILE = "/etc/berth/agent.toml";
 

@@ -1,15 +1,14 @@
 import { systemClock } from "../kit/clock.ts";
-import { describeConfig } from "../kit/config.ts";
 import { messageOf } from "../kit/errors.ts";
 import { createLogger } from "../kit/log.ts";
 import { endSignal, surviveFaults } from "../kit/process.ts";
 import { startAgent } from "./agent.ts";
-import { agentConfig, loadAgentConfig } from "./config.ts";
+import { agentOptions, loadAgentConfig } from "./config.ts";
 
 const HELP = `berth agent: runs sessions on this node
 
 Options, as flags, variables, or keys of the file that --config names:
-${describeConfig(agentConfig)}
+${agentOptions}
 `;
 
 /** Keeps the process alive: timers and idle sockets of ours do not. */

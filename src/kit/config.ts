@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { parse as parseToml } from "smol-toml";
-import type { z } from "zod";
+import { z } from "zod";
 import { BerthError, messageOf } from "./errors.ts";
 
 type Shape = Readonly<Record<string, z.ZodType>>;
@@ -180,10 +180,25 @@ export function loadConfig<S extends z.ZodObject<Shape>>(
   return { value: result.data, sources };
 }
 
-/** One line for each key: its flag, its variable and its description, for `--help`. */
-export function describeConfig(schema: z.ZodObject<Shape>): string {
+/** The description of a field, also when it was given before the field became optional or got a default. */
+function descriptionOf(field: z.ZodType): string {
+  if (field.description !== undefined) return field.description;
+  const wrapped = field instanceof z.ZodOptional || field instanceof z.ZodDefault;
+  const inner = wrapped ? field.unwrap() : undefined;
+  return inner instanceof z.ZodType ? descriptionOf(inner) : "";
+}
+
+/**
+ * One line for each key: its flag, its variable and its description, for `--help`. `variables` names those whose
+ * variable is not made from the key.
+ */
+export function describeConfig(
+  schema: z.ZodObject<Shape>,
+  variables: Readonly<Record<string, string>> = {},
+): string {
   const rows = Object.entries(schema.shape).map(
-    ([key, field]) => [`--${kebab(key)}`, envName("BERTH_", key), field.description ?? ""] as const,
+    ([key, field]) =>
+      [`--${kebab(key)}`, variables[key] ?? envName("BERTH_", key), descriptionOf(field)] as const,
   );
   const widths = [0, 1].map((column) => Math.max(...rows.map((row) => (row[column] ?? "").length)));
   return rows
