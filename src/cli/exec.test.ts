@@ -182,9 +182,9 @@ describe("exec", () => {
     [["exec", "sess", "--"], "There is no command"],
     [["exec", "sess", "x", "--", "y"], "behind"],
     [["exec", "sess", "-it", "bash"], "before the session's name"],
-  ])("a wrong command line is 2: %p", async (argv, hint) => {
+  ])("a wrong command line is 125: %p", async (argv, hint) => {
     const { code, stderr } = await cli("http://127.0.0.1:1", argv);
-    expect(code).toBe(2);
+    expect(code).toBe(125);
     expect(stderr).toContain(hint);
   });
 });
@@ -198,4 +198,11 @@ test("attach shows the output from now on until the session ends", async () => {
   const { url } = execManager(() => undefined, "sessions.attach", greeting);
   const { code, stdout, stderr } = await cli(url, ["attach", "sess"]);
   expect([code, stdout, stderr]).toEqual([0, "tick\n", "warn\n"]);
+});
+
+test("a wrong line never has a code that the command might have", async () => {
+  for (const line of [["run", "--nosuch", "--", "true"], ["exec", "--nosuch", "a", "--", "true"], ["exec"]]) {
+    expect((await cli("http://127.0.0.1:9", line)).code).toBe(125);
+  }
+  expect((await cli("http://127.0.0.1:9", ["logs", "--nosuch"])).code).toBe(2);
 });

@@ -1,5 +1,6 @@
 import { hostname } from "node:os";
 import { BerthError } from "../kit/errors.ts";
+import { codeOf } from "./faults.ts";
 
 export type SignalName = "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGQUIT" | "SIGWINCH";
 
@@ -12,7 +13,10 @@ export interface Io {
   /** Whether the process runs as root. */
   readonly root: boolean;
   readonly hostname: string;
-  /** Writes; resolves once the receiver took it. Throws `output-closed` when the receiver is gone. */
+  /**
+   * Writes; resolves once the receiver took it. Throws `output-closed` when the receiver is gone and `output-failed`
+   * when it could not be written for another reason, such as a full disk.
+   */
   out(data: string | Uint8Array): Promise<void>;
   err(data: string | Uint8Array): Promise<void>;
   /** The bytes of stdin, read only as fast as they are taken. */
@@ -25,13 +29,22 @@ export interface Io {
   onSignal(name: SignalName, fn: () => void): () => void;
 }
 
+/** What a failed write means; only a pipe without a reader is a reader that has gone. */
+export function writeFault(cause: Error): BerthError {
+  if (codeOf(cause) === "EPIPE") {
+    return new BerthError("output-closed", "Nobody reads the output any more.", { cause });
+  }
+  const why = cause.message.replace(/^[A-Z]+: /, "").replace(/, write$/, "");
+  return new BerthError("output-failed", `The output cannot be written: ${why}.`, { cause });
+}
+
 function writer(stream: NodeJS.WriteStream) {
   return (data: string | Uint8Array): Promise<void> =>
     new Promise((resolve, reject) => {
       if (data.length === 0) return resolve();
       stream.write(data, (cause) => {
         if (!cause) return resolve();
-        reject(new BerthError("output-closed", "Nobody reads the output any more.", { cause }));
+        reject(writeFault(cause));
       });
     });
 }

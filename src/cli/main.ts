@@ -8,6 +8,8 @@ import { buildProgram, type Output, type Tree, usageFault } from "./program.ts";
 import { findTarget } from "./target.ts";
 import { type Extras, treeOf } from "./tree.ts";
 
+const nameOf = (spec: CommandSpec) => spec.usage.split(" ", 1)[0];
+
 /** Splits at the first `--`, for the commands that pass what follows it on. */
 function splitTail(
   tree: Tree,
@@ -16,7 +18,7 @@ function splitTail(
   readonly head: readonly string[];
   readonly tail: readonly string[] | undefined;
 } {
-  const takes = tree.commands.some((spec) => spec.tail && spec.usage.split(" ", 1)[0] === argv[0]);
+  const takes = tree.commands.some((spec) => spec.tail && nameOf(spec) === argv[0]);
   const at = takes ? argv.indexOf("--") : -1;
   return at < 0 ? { head: argv, tail: undefined } : { head: argv.slice(0, at), tail: argv.slice(at + 1) };
 }
@@ -47,7 +49,8 @@ function invocationOf(
 
 /**
  * Runs a command of the client and returns its exit code: 0, 1 when it was refused or failed, 2 when the
- * command line is wrong; `run` and `exec` return the command's own code, 125 when Berth refused or failed.
+ * command line is wrong; `run` and `exec` return the command's own code, 125 when Berth refused or failed or when
+ * the command line is wrong.
  * Never throws.
  */
 export async function runCli(
@@ -65,11 +68,12 @@ export async function runCli(
     err: (text) => printed.push({ stream: "err", text }),
   };
   let code = 0;
-  let failCode = EXIT_REFUSED;
+  // Known before the line is read: a code of the command's own must not come of a wrong line either.
+  const ownCode = tree.commands.find((spec) => nameOf(spec) === argv[0])?.failCode;
+  const usageCode = ownCode ?? EXIT_USAGE;
   const program = buildProgram(
     tree,
     async (spec, args, values) => {
-      failCode = spec.failCode ?? EXIT_REFUSED;
       code = (await spec.run(invocationOf({ io, clock }, spec, args, values, tail))) ?? 0;
     },
     output,
@@ -78,7 +82,7 @@ export async function runCli(
   try {
     await program.parseAsync([...head], { from: "user" });
   } catch (error) {
-    code = await faultCode(io, error, { json, failCode, printed });
+    code = await faultCode(io, error, { json, failCode: ownCode ?? EXIT_REFUSED, usageCode, printed });
   }
   for (const { stream, text } of printed) await io[stream](text).catch(() => {});
   return code;
@@ -90,13 +94,14 @@ async function faultCode(
   state: {
     readonly json: boolean;
     readonly failCode: number;
+    readonly usageCode: number;
     readonly printed: readonly { readonly stream: "out" | "err" }[];
   },
 ): Promise<number> {
   if (isBerthError(error) && error.code === "output-closed") return EXIT_PIPE_CLOSED;
   const fault = usageFault(error);
-  if (fault?.help) return state.printed.some(({ stream }) => stream === "err") ? EXIT_USAGE : 0;
+  if (fault?.help) return state.printed.some(({ stream }) => stream === "err") ? state.usageCode : 0;
   await reportFailure(io, fault === undefined ? error : usage(fault.sentence), state.json);
   const isUsage = fault !== undefined || (isBerthError(error) && error.code === "usage");
-  return isUsage ? EXIT_USAGE : state.failCode;
+  return isUsage ? state.usageCode : state.failCode;
 }

@@ -137,9 +137,9 @@ describe("exit codes of run", () => {
     [["node", "set", "n", "--schedulable", "perhaps"], "on, off"],
     [["show"], "session"],
     [["show", "a", "b"], "argument"],
-  ])("a wrong command line is 2 with a hint: %p", async (argv, hint) => {
+  ])("a wrong command line is 2, of run 125, with a hint: %p", async (argv, hint) => {
     const { code, stderr } = await cli("http://127.0.0.1:1", argv);
-    expect(code).toBe(2);
+    expect(code).toBe(argv[0] === "run" ? 125 : 2);
     expect(stderr).toContain(hint);
   });
 
@@ -303,6 +303,18 @@ describe("output of run", () => {
     expect(code).toBe(141);
     expect(stderr).toBe("");
     expect(fake.callsOf("sessions.terminate")).toHaveLength(1);
+  });
+
+  test("output that cannot be written is told, and the session goes on", async () => {
+    const fake = managerWith(
+      {},
+      { "sessions.logs": () => framesResponse([logFrame(0, "0123456789"), logFrame(10, "x")]) },
+    );
+    const { code, stderr } = await cli(fake.url, ["run", "--", "yes"], { fullStdoutAfter: 5 });
+    expect(code).toBe(125);
+    expect(stderr).toContain("The output cannot be written: no space left on device.");
+    expect(stderr).toContain('"berth logs calm-otter-1". [output-failed]');
+    expect(fake.callsOf("sessions.terminate")).toHaveLength(0);
   });
 });
 

@@ -174,6 +174,12 @@ async function leftOrFailed(
     await terminate(client, sessions);
     throw new BerthError("output-closed", error.message);
   }
+  const [first] = sessions;
+  if (isBerthError(error) && error.code === "output-failed" && first !== undefined) {
+    // The work itself is not at fault, and its output is kept.
+    const sentence = `${error.message} The session goes on; read its output with "berth logs ${first.name}".`;
+    throw new BerthError("output-failed", sentence, { cause: error });
+  }
   throw error;
 }
 

@@ -5,7 +5,7 @@ import type { Session, SessionDetail } from "../contract/sessions.ts";
 import { type Clock, systemClock } from "../kit/clock.ts";
 import { BerthError } from "../kit/errors.ts";
 import { encodeFrame, type Frame } from "../kit/frames.ts";
-import type { Io, SignalName } from "./io.ts";
+import { type Io, type SignalName, writeFault } from "./io.ts";
 import { runCli } from "./main.ts";
 
 /** An `Io` for tests that collects what is written and lets a test send signals and type. */
@@ -28,6 +28,8 @@ export type TestIoOptions = {
   readonly root?: boolean;
   /** Bytes of stdout after which its reader is gone. */
   readonly closeStdoutAfter?: number;
+  /** Bytes of stdout after which the disk that takes it is full. */
+  readonly fullStdoutAfter?: number;
 };
 
 export function testIo(options: TestIoOptions = {}): TestIo {
@@ -52,6 +54,11 @@ export function testIo(options: TestIoOptions = {}): TestIo {
       written += data.length;
       if (written > (options.closeStdoutAfter ?? Number.POSITIVE_INFINITY)) {
         throw new BerthError("output-closed", "Nobody reads the output any more.");
+      }
+      if (written > (options.fullStdoutAfter ?? Number.POSITIVE_INFINITY)) {
+        throw writeFault(
+          Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" }),
+        );
       }
       out.push(bytes(data));
     },
