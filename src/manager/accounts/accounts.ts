@@ -33,7 +33,7 @@ export function createAccounts(deps: {
   readonly passwordCost?: PasswordCost;
 }): Accounts {
   const authenticator = createAuthenticator(deps);
-  const revocations = createRevocations();
+  const revocations = createRevocations(deps);
   const passwords = createPasswords(deps.passwordCost);
   const parts = { ...deps, authenticator, revocations, passwords };
   const users = createUsers(parts);
