@@ -29,7 +29,7 @@ export type Idempotency = {
    * on. Throws `idempotency-mismatch` for another content and `idempotency-in-flight` while the first is under way.
    */
   begin(attempt: Attempt): Promise<Stored | undefined>;
-  /** Keeps the answer for a day. Passwords and secrets in it are not kept. */
+  /** Keeps the answer for a day. Passwords, secrets and values of environment variables in it are not kept. */
   finish(attempt: Attempt, answer: Stored): Promise<void>;
   /** Frees the key of a request that failed, so that it may be tried again. */
   forget(attempt: Attempt): Promise<void>;
@@ -53,11 +53,26 @@ export function hashOf(...parts: readonly (string | Buffer)[]): string {
   return hash.digest("hex");
 }
 
+const CLEARED = ["password", "secret"];
+
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** Names of variables without their values, at whatever depth an environment is: lists of sessions have several. */
+function withoutEnvironments(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(withoutEnvironments);
+  if (!isObject(value)) return value;
+  const shown = ([key, inner]: [string, unknown]) => {
+    if (key !== "environment" || !isObject(inner)) return [key, withoutEnvironments(inner)];
+    return [key, Object.fromEntries(Object.keys(inner).map((name) => [name, null]))];
+  };
+  return Object.fromEntries(Object.entries(value).map(shown));
+}
+
 function withoutSecrets(body: unknown): unknown {
-  if (typeof body !== "object" || body === null) return body;
-  return Object.fromEntries(
-    Object.entries(body).map(([key, value]) => [key, key === "password" || key === "secret" ? null : value]),
-  );
+  if (!isObject(body)) return withoutEnvironments(body);
+  const cleared = Object.entries(body).map(([key, value]) => [key, CLEARED.includes(key) ? null : value]);
+  return withoutEnvironments(Object.fromEntries(cleared));
 }
 
 const anything = z.unknown();
