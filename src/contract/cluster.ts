@@ -1,8 +1,10 @@
 import { z } from "zod";
 import {
   cpuInput,
+  DURATION_LIMIT,
   durationInput,
   id,
+  MAX_DURATION_MS,
   nodeSlots,
   page,
   pageQuery,
@@ -87,12 +89,15 @@ export const group = z.object({
 });
 export type Group = z.infer<typeof group>;
 
+const LEAST_MS = 1000;
+/** A time that a session may stay in a phase. None at all would end every session before it could go on. */
+const phaseTime = durationInput.refine((ms) => ms >= LEAST_MS, "The shortest time is 1s.");
 const deadlinesInput = z.strictObject({
-  SCHEDULED: durationInput.nullable().optional(),
-  PREPARING: durationInput.nullable().optional(),
-  PULLING: durationInput.nullable().optional(),
-  CREATING: durationInput.nullable().optional(),
-  TERMINATING: durationInput.nullable().optional(),
+  SCHEDULED: phaseTime.nullable().optional(),
+  PREPARING: phaseTime.nullable().optional(),
+  PULLING: phaseTime.nullable().optional(),
+  CREATING: phaseTime.nullable().optional(),
+  TERMINATING: phaseTime.nullable().optional(),
 });
 const groupFields = {
   description: z.string().max(500).optional(),
@@ -101,7 +106,7 @@ const groupFields = {
   scheduler: z.enum(SCHEDULERS).optional(),
   placement: z.enum(PLACEMENTS).optional(),
   allowedTypes: z.array(z.enum(SESSION_TYPES)).min(1).optional(),
-  pendingTimeout: durationInput.nullable().optional(),
+  pendingTimeout: phaseTime.nullable().optional(),
   deadlines: deadlinesInput.optional(),
   isDefault: z.literal(true).optional(),
 };
@@ -127,6 +132,16 @@ export const policyLimits = z.object({
   maxPriority: z.int().min(0).max(100).nullable(),
   maxSessionLifetimeMs: limit,
 });
+/** What a policy is changed to. A life of less than a second would be none. */
+export const policyChange = policyLimits
+  .extend({
+    maxSessionLifetimeMs: z
+      .int()
+      .min(LEAST_MS, "The shortest life of a session is 1s.")
+      .max(MAX_DURATION_MS, DURATION_LIMIT)
+      .nullable(),
+  })
+  .partial();
 export const policy = z.object({
   id,
   name: z.string(),
@@ -298,7 +313,7 @@ export const clusterRoutes = {
     summary: "Change a resource policy's limits",
     access: needs("policy.write"),
     params: z.object({ policy: plainName }),
-    body: z.strictObject({ limits: policyLimits.partial() }),
+    body: z.strictObject({ limits: policyChange }),
     answer: { kind: "json", status: 200, schema: policy },
   }),
 };

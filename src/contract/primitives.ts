@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { parseCpu } from "../kit/cpu.ts";
-import { parseDuration } from "../kit/duration.ts";
+import { formatDuration, parseDuration } from "../kit/duration.ts";
 import { isBerthError } from "../kit/errors.ts";
 import { parseSize } from "../kit/size.ts";
 
@@ -39,7 +39,11 @@ export const cpuInput = z
   ])
   .meta({ description: "Milli-cores as an integer, or a text: 0.5 (cores), 250m", example: "0.5" });
 
-/** A duration: an integer counts milliseconds, a text has units (`90s`, `1h30m`). */
+/** The longest duration that anything takes, ten years: a moment that far ahead is still a date. */
+export const MAX_DURATION_MS = 3650 * 86_400_000;
+export const DURATION_LIMIT = `The longest duration is ${formatDuration(MAX_DURATION_MS)} (10 years).`;
+
+/** A duration of at most ten years: an integer counts milliseconds, a text has units (`90s`, `1h30m`). */
 export const durationInput = z
   .union([
     z.int().min(0),
@@ -48,6 +52,7 @@ export const durationInput = z
       .max(40)
       .transform(parsed((text) => parseDuration(text))),
   ])
+  .refine((ms) => ms <= MAX_DURATION_MS, DURATION_LIMIT)
   .meta({ description: "Milliseconds as an integer, or a text with units: 90s, 1h30m", example: "10m" });
 
 export const id = z.uuid().meta({ description: "An id (UUIDv7)" });

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "bun:test";
 import { aGroup, agentId, aLive, aNode, aSession, GIB, groupId, NOW, sessionId, userId } from "./fixtures.ts";
-import { plan as planAt, START_ALLOWANCE_MS } from "./plan.ts";
+import { estimateEnd, plan as planAt, START_ALLOWANCE_MS } from "./plan.ts";
 import type { Plan, SchedulingSnapshot } from "./types.ts";
+import { momentInWords } from "./words.ts";
 
 const plan = (snapshot: Partial<SchedulingSnapshot>, now = NOW): Plan =>
   planAt({ groups: [aGroup()], nodes: [], live: [], pending: [], ...snapshot }, now);
@@ -263,5 +264,40 @@ describe("readiness", () => {
     ["unschedulable", { schedulable: false }],
   ])("a node that is %s takes nothing", (_, state) => {
     expect(plan({ nodes: [aNode(1, state)], pending: [aSession(1)] }).placements).toEqual([]);
+  });
+});
+
+describe("nothing that is said of one session stops the others", () => {
+  test("a run time beyond every date counts as an end that is not known", () => {
+    const result = plan({
+      nodes: [aNode(1)],
+      pending: [
+        aSession(1, { slots: full, timeoutMs: Number.MAX_SAFE_INTEGER }),
+        aSession(2, { slots: full }),
+      ],
+    });
+    expect(placed(result)).toEqual([[sessionId(1), agentId(1)]]);
+    expect(waitOf(result, 2).details).toMatchObject({ expectedBy: null });
+    expect(estimateEnd(NOW, Number.MAX_SAFE_INTEGER)).toBeNull();
+    expect(momentInWords(Number.MAX_SAFE_INTEGER)).toBe("a moment after the year 9999");
+    expect(momentInWords(Number.NaN)).toBe("a moment after the year 9999");
+  });
+
+  test("a fault in the words keeps the plan, and is handed back", () => {
+    const fault = new Error("no words");
+    const held = {
+      ...aSession(3, { slots: { cpu: 3000, mem: GIB } }),
+      get name(): string {
+        throw fault;
+      },
+    };
+    const faulty = plan({
+      nodes: [aNode(1, { capacity: { cpu: 3500, mem: 8 * GIB } })],
+      live: [aLive(1, 1)],
+      pending: [held, aSession(4), aSession(5, { priority: 50 })],
+    });
+    expect(placed(faulty)).toEqual([[sessionId(5), agentId(1)]]);
+    expect(waitOf(faulty, 4).code).toBe("unexplained");
+    expect(faulty.faults).toEqual([fault]);
   });
 });

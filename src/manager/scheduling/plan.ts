@@ -4,7 +4,7 @@ import type { AgentId, GroupId } from "../../kit/ids.ts";
 import { mayUse, type Reservation, reserve, useSpare } from "./backfill.ts";
 import { orderPending } from "./order.ts";
 import { chooseNode } from "./placement.ts";
-import { createRoomReasons, type Reason, ruleReason, UNKNOWN_GROUP } from "./reasons.ts";
+import { createRoomReasons, type Reason, ruleReason, UNEXPLAINED, UNKNOWN_GROUP } from "./reasons.ts";
 import {
   createRoom,
   createShapes,
@@ -26,6 +26,7 @@ import type {
   SchedulingSnapshot,
   Wait,
 } from "./types.ts";
+import { LAST_MOMENT } from "./words.ts";
 
 /**
  * What is added to a run time to estimate an end before the run has begun: taking up, creating and
@@ -33,9 +34,13 @@ import type {
  */
 export const START_ALLOWANCE_MS = 60_000;
 
-/** When a session that starts at `startAt` will have ended at the latest; null when nothing says so. */
+/**
+ * When a session that starts at `startAt` will have ended at the latest; null when nothing says so, or
+ * nothing that is a date.
+ */
 export function estimateEnd(startAt: WallMs, runTimeMs: number | null): WallMs | null {
-  return runTimeMs === null ? null : startAt + runTimeMs + START_ALLOWANCE_MS;
+  const end = runTimeMs === null ? null : startAt + runTimeMs + START_ALLOWANCE_MS;
+  return end !== null && end <= LAST_MOMENT ? end : null;
 }
 
 type Draft = {
@@ -43,6 +48,7 @@ type Draft = {
   readonly waits: Wait[];
   readonly timeouts: PendingTimeout[];
   readonly cursors: Map<GroupId, AgentId>;
+  readonly faults: unknown[];
   nextChangeAt: WallMs | null;
 };
 
@@ -121,6 +127,16 @@ function placeGroup(input: GroupInput, shapeOf: (s: PendingSession) => Shape, dr
   return { left, reservation };
 }
 
+/** Words are for people: that they cannot be found must not keep anybody's session from its place. */
+function explained(find: () => Reason, draft: Draft): Reason {
+  try {
+    return find();
+  } catch (error) {
+    draft.faults.push(error);
+    return UNEXPLAINED;
+  }
+}
+
 function explainGroup(
   input: GroupInput,
   shapeOf: (s: PendingSession) => Shape,
@@ -136,7 +152,7 @@ function explainGroup(
   const roomReason = createRoomReasons({ ...input, reservation, holderPosition });
   for (const { session, reason } of left) {
     if (reason?.code === "starts-later" && session.startsAt !== null) noteChange(draft, session.startsAt);
-    const why = reason ?? roomReason(session, shapeOf(session));
+    const why = reason ?? explained(() => roomReason(session, shapeOf(session)), draft);
     draft.waits.push({ sessionId: session.sessionId, position: positions.get(session) ?? null, ...why });
   }
 }
@@ -166,7 +182,14 @@ function roomsOf(nodes: readonly NodeSnapshot[], names: SlotNames, live: Map<Age
  * finds no room gets a reservation, and later ones are placed only where that is not touched.
  */
 export function plan(snapshot: SchedulingSnapshot, now: WallMs): Plan {
-  const draft: Draft = { placements: [], waits: [], timeouts: [], cursors: new Map(), nextChangeAt: null };
+  const draft: Draft = {
+    placements: [],
+    waits: [],
+    timeouts: [],
+    cursors: new Map(),
+    faults: [],
+    nextChangeAt: null,
+  };
   const { nodes, live, pending } = snapshot;
   const names = slotNamesOf([
     ...nodes.map((node) => node.capacity),

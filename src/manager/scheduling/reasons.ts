@@ -63,6 +63,12 @@ export function ruleReason(session: PendingSession, group: GroupSnapshot, now: W
 /** A pending session whose group is gone. */
 export const UNKNOWN_GROUP: Reason = reason("unknown-group", "Its resource group no longer exists.");
 
+/** A fault of ours; the session takes part in every plan like any other. */
+export const UNEXPLAINED: Reason = reason(
+  "unexplained",
+  "It waits, and the reason could not be put into words. The manager's log has the fault.",
+);
+
 function notReadyReason(view: GroupView): Reason {
   const { group, nodes } = view;
   if (nodes.length === 0) {

@@ -138,6 +138,7 @@ export function createScheduler(deps: SchedulingDeps): SchedulerService {
   async function look(): Promise<void> {
     const seen = await snapshot();
     const decided = plan(seen, clock.wall());
+    for (const err of decided.faults) log.error({ err }, "why a session waits could not be told");
     await apply(decided);
     const before = waits;
     waits = new Map(decided.waits.map((wait) => [wait.sessionId, wait]));

@@ -106,7 +106,8 @@ export type WaitCode =
   | "no-matching-node"
   | "too-large"
   | "no-room"
-  | "held-back";
+  | "held-back"
+  | "unexplained";
 
 export type Wait = {
   readonly sessionId: SessionId;
@@ -126,6 +127,8 @@ export type Plan = {
   readonly timeouts: readonly PendingTimeout[];
   /** Each round-robin group's cursor after this plan; store it with the placements. */
   readonly cursors: ReadonlyMap<GroupId, AgentId>;
+  /** What went wrong in finding words; each of its sessions waits with the code `unexplained`. */
+  readonly faults: readonly unknown[];
   /** The earliest moment at which a start time or a pending timeout changes the plan by itself. */
   readonly nextChangeAt: WallMs | null;
 };

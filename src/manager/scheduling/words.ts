@@ -32,7 +32,12 @@ export function plural(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }
 
-/** A moment as people and programs read it, in UTC to the second. */
+/** The last moment that is written as a date; a later one is told, and planned with, as not known. */
+export const LAST_MOMENT = Date.UTC(9999, 11, 31, 23, 59, 59);
+
+/** A moment as people and programs read it, in UTC to the second. Never throws. */
 export function momentInWords(at: number): string {
+  if (!(at <= LAST_MOMENT)) return "a moment after the year 9999";
+  if (at < 0) return "a moment before the year 1970";
   return `${new Date(at).toISOString().slice(0, 19)}Z`;
 }

@@ -1,4 +1,4 @@
-import { SESSION_NAME } from "../../contract/primitives.ts";
+import { MAX_DURATION_MS, SESSION_NAME } from "../../contract/primitives.ts";
 import { formatDuration } from "../../kit/duration.ts";
 import { isId } from "../../kit/ids.ts";
 import { joinWords, momentInWords } from "../scheduling/words.ts";
@@ -120,6 +120,10 @@ const timeoutRule: Rule = ({ type, timeoutMs }, { policy }) => {
   if (!Number.isSafeInteger(timeoutMs) || timeoutMs < MIN_TIMEOUT_MS) {
     const sentence = `A timeout is at least ${formatDuration(MIN_TIMEOUT_MS)}.`;
     return [refusal("invalid-timeout", "timeout", sentence, { minimumMs: MIN_TIMEOUT_MS })];
+  }
+  if (timeoutMs > MAX_DURATION_MS) {
+    const sentence = `A timeout is at most ${formatDuration(MAX_DURATION_MS)}, which is 10 years.`;
+    return [refusal("invalid-timeout", "timeout", sentence, { maximumMs: MAX_DURATION_MS })];
   }
   const limit = policy.maxSessionLifetimeMs;
   if (limit === null || timeoutMs <= limit) return [];

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
+import { MAX_DURATION_MS } from "../../contract/primitives.ts";
 import { NO_LIMITS, type ResourcePolicy } from "../policies/limits.ts";
 import { aNode, GIB, NOW } from "../scheduling/fixtures.ts";
 import { admit, DEFAULT_PRIORITY } from "./admission.ts";
@@ -125,6 +126,9 @@ describe("command, start time, timeout", () => {
   });
   test("a timeout is a second at least and within the policy's lifetime", () => {
     expect(refusals(batch({ timeoutMs: 999 }))).toEqual(["invalid-timeout timeout"]);
+    expect(refusals(batch({ timeoutMs: MAX_DURATION_MS + 1 }))).toEqual(["invalid-timeout timeout"]);
+    expect(refusals(batch({ timeoutMs: Number.MAX_SAFE_INTEGER }))).toEqual(["invalid-timeout timeout"]);
+    expect(admitted(batch({ timeoutMs: MAX_DURATION_MS })).lifetimeMs).toBe(MAX_DURATION_MS);
     const limited = { policy: policy({ maxSessionLifetimeMs: 60 * MINUTE }) };
     expect(refusals(batch({ timeoutMs: 60 * MINUTE + 1 }), limited)).toEqual([
       "timeout-above-policy timeout",
