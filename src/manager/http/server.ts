@@ -96,9 +96,19 @@ function listenOn(server: http.Server, listen: HttpServerOptions["listen"]): Pro
   });
 }
 
+/** The runtime knows this option; its types do not. */
+type ServerOptions = http.ServerOptions & {
+  readonly shouldUpgradeCallback: (request: http.IncomingMessage) => boolean;
+};
+
+/** An offer of any other protocol, such as HTTP/2's, may be ignored: its request is answered as it is. */
+const asksForWebSocket = ({ headers }: http.IncomingMessage) =>
+  headers.upgrade?.toLowerCase() === "websocket";
+
 function makeServer(tls: TlsFiles | undefined): http.Server {
-  if (tls === undefined) return http.createServer();
-  return https.createServer({ cert: tls.certPem, key: tls.keyPem, minVersion: "TLSv1.2" });
+  const options: ServerOptions = { shouldUpgradeCallback: asksForWebSocket };
+  if (tls === undefined) return http.createServer(options);
+  return https.createServer({ ...options, cert: tls.certPem, key: tls.keyPem, minVersion: "TLSv1.2" });
 }
 
 /** Serves the API on one address. Throws `port-in-use` or `cannot-listen`. */
