@@ -47,6 +47,23 @@ describe("a batch that ended by itself", () => {
   });
 });
 
+describe("the node in words", () => {
+  const failed = (code: string, node: string | null) =>
+    ended({ ran: false, node, failure: { code, message: "" } }).sentence;
+  const late = { ran: false, stopReason: "scheduled-timeout", stopRequested: true };
+  test("is named where it is the subject", () => {
+    expect(ended(late).sentence).toContain("The node gpu1 did not take it up in time.");
+    expect(ended({ ...late, node: null }).sentence).toContain("The node did not take it up in time.");
+    expect(failed("disk-full", "gpu1")).toBe("The node gpu1 has no disk space left.");
+    expect(failed("image-missing", "gpu1")).toBe(
+      "The node gpu1 does not have the image img:1 and was not to pull it.",
+    );
+    expect(ended({ endReason: "node-restarted" }).sentence).toBe(
+      "The node gpu1 was restarted, which ended it.",
+    );
+  });
+});
+
 describe("memory", () => {
   test("an out-of-memory kill is told with what was given", () => {
     expect(short({ exitCode: 137, oom: true })).toEqual(["TERMINATED", "FAILURE", 137, "out-of-memory"]);

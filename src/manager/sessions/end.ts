@@ -44,6 +44,7 @@ export const EXIT_KILLED = 137;
 
 type Words = { readonly status: FinalStatus; readonly sentence: (facts: EndFacts) => string };
 const on = (facts: EndFacts) => (facts.node === null ? "" : ` on ${facts.node}`);
+const nodeOf = (facts: EndFacts) => (facts.node === null ? "The node" : `The node ${facts.node}`);
 const said = (facts: EndFacts) => {
   const message = facts.failure?.message.trim().replace(/\.$/, "") ?? "";
   return message === "" ? "" : `: ${message}`;
@@ -71,7 +72,7 @@ const STOPS: ReadonlyMap<string, Words> = new Map([
     terminated("Its container did not end in time; it is removed once its node answers."),
   ],
   ["pending-timeout", { status: "CANCELLED", sentence: () => "It waited longer than its group allows." }],
-  ["scheduled-timeout", error((f) => `The node${on(f)} did not take it up in time.`)],
+  ["scheduled-timeout", error((f) => `${nodeOf(f)} did not take it up in time.`)],
   ["preparing-timeout", error((f) => `Preparing it${on(f)} took too long and was given up.`)],
   ["pulling-timeout", error((f) => `Pulling the image ${f.image}${on(f)} took too long and was given up.`)],
   ["creating-timeout", error((f) => `Creating its container${on(f)} took too long and was given up.`)],
@@ -83,10 +84,7 @@ const VANISHED: ReadonlyMap<string, Words> = new Map([
     "engine-restarted",
     error((f) => `The container engine${on(f)} was restarted, which ended its container.`),
   ],
-  [
-    "node-restarted",
-    error((f) => `The node${f.node === null ? "" : ` ${f.node}`} was restarted, which ended it.`),
-  ],
+  ["node-restarted", error((f) => `${nodeOf(f)} was restarted, which ended it.`)],
   [
     "disk-full",
     {
@@ -108,8 +106,11 @@ const FAILURES: ReadonlyMap<string, (facts: EndFacts) => string> = new Map([
     (f) => `The registry of the image ${f.image} could not be reached${on(f)}${said(f)}.`,
   ],
   ["host-environment", (f) => `The host environment is not possible${on(f)}${said(f)}.`],
-  ["disk-full", (f) => `The disk of the node${on(f)} is full${said(f)}.`],
-  ["image-missing", (f) => `The image ${f.image} is not on the node${on(f)} and was not pulled${said(f)}.`],
+  ["disk-full", (f) => `${nodeOf(f)} has no disk space left${said(f)}.`],
+  [
+    "image-missing",
+    (f) => `${nodeOf(f)} does not have the image ${f.image} and was not to pull it${said(f)}.`,
+  ],
   ["engine-unreachable", (f) => `The container engine${on(f)} does not answer${said(f)}.`],
   ["engine-refused", (f) => `The container engine${on(f)} refused it${said(f)}.`],
   ["engine-unavailable", (f) => `The container engine${on(f)} does not answer${said(f)}.`],
