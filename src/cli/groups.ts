@@ -156,7 +156,7 @@ const FIELDS: readonly OptionSpec[] = [
     many: true,
   },
   { flags: "--active <on|off>", help: "whether its sessions start", choices: ON_OFF },
-  { flags: "--public <on|off>", help: "whether everybody may use it", choices: ON_OFF },
+  { flags: "--public <on|off>", help: "off: administrators alone see and use it", choices: ON_OFF },
   { flags: "--default", help: "take sessions that name no group" },
 ];
 

@@ -67,6 +67,7 @@ export const group = z.object({
   name: z.string(),
   description: z.string(),
   active: z.boolean(),
+  /** Off: those who manage groups alone see and use it and its nodes. */
   public: z.boolean(),
   isDefault: z.boolean(),
   scheduler: z.enum(SCHEDULERS),

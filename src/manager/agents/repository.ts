@@ -2,11 +2,11 @@ import { type Insertable, type Selectable, sql, type Updateable } from "kysely";
 import type { AgentStatus } from "../../contract/states.ts";
 import type { WallMs } from "../../kit/clock.ts";
 import type { AgentId, GroupId, JoinTokenId } from "../../kit/ids.ts";
-import type { AgentTable, JoinTokenTable } from "../store/schema.ts";
+import type { AgentTable, Flag, JoinTokenTable } from "../store/schema.ts";
 import type { Db, Tx } from "../store/store.ts";
 
 export type AgentRow = Selectable<AgentTable>;
-export type AgentRecord = AgentRow & { readonly group_name: string };
+export type AgentRecord = AgentRow & { readonly group_name: string; readonly group_public: Flag };
 export type JoinTokenRow = Selectable<JoinTokenTable>;
 
 const KEPT = sql<boolean>`a.removed_at is null`;
@@ -16,7 +16,7 @@ function records(db: Db) {
     .selectFrom("agents as a")
     .innerJoin("resource_groups as g", "g.id", "a.group_id")
     .selectAll("a")
-    .select("g.name as group_name");
+    .select(["g.name as group_name", "g.public as group_public"]);
 }
 
 /** An agent, also one that was removed. */
@@ -39,6 +39,8 @@ export function all(db: Db): Promise<AgentRecord[]> {
 export type AgentFilter = {
   readonly status?: AgentStatus | undefined;
   readonly groupId?: GroupId | undefined;
+  /** Only nodes of public groups. */
+  readonly publicOnly: boolean;
 };
 
 /** Agents by name after `after`. */
@@ -51,6 +53,7 @@ export function list(
     filter.status === "REMOVED" ? records(db).where("a.removed_at", "is not", null) : records(db).where(KEPT);
   if (filter.status !== undefined) query = query.where("a.status", "=", filter.status);
   if (filter.groupId !== undefined) query = query.where("a.group_id", "=", filter.groupId);
+  if (filter.publicOnly) query = query.where("g.public", "=", 1);
   if (page.after !== null) query = query.where(sql<boolean>`a.name || char(0) || a.id > ${page.after}`);
   return query.orderBy(sql`a.name || char(0) || a.id`).limit(page.limit).execute();
 }

@@ -7,8 +7,8 @@ import type { JoinTokens } from "./tokens.ts";
 
 export function agentRoutes(agents: AgentService, tokens: JoinTokens): readonly Mounted[] {
   return [
-    handle(routes.listAgents, ({ query }) => agents.list(query)),
-    handle(routes.getAgent, ({ params }) => agents.get(params.agent)),
+    handle(routes.listAgents, ({ principal, query }) => agents.list(principal, query)),
+    handle(routes.getAgent, ({ principal, params }) => agents.get(principal, params.agent)),
     handle(routes.updateAgent, ({ params, body }) => agents.update(params.agent, body)),
     handle(routes.removeAgent, ({ params, query, principal }) =>
       agents.remove(params.agent, query.force === "true", actorOf(principal)),

@@ -6,8 +6,9 @@ import { type AgentId, asId, type GroupId, isId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { ResourceSlots } from "../../kit/slots.ts";
 import { addSlots, NO_SLOTS } from "../../kit/slots.ts";
+import type { Principal } from "../accounts/principal.ts";
 import type { EventLog } from "../events/log.ts";
-import type { GroupService } from "../groups/service.ts";
+import { type GroupService, seesEveryGroup } from "../groups/service.ts";
 import { pageOf, parseCursor } from "../http/cursor.ts";
 import type { ImageNode } from "../images/image.ts";
 import type { NodeSnapshot } from "../scheduling/types.ts";
@@ -34,7 +35,7 @@ export type AgentServiceDeps = {
   readonly log: Logger;
   readonly events: Pick<EventLog, "append">;
   readonly hub: AgentHub;
-  readonly groups: Pick<GroupService, "find">;
+  readonly groups: Pick<GroupService, "find" | "findFor">;
   readonly kernels: Pick<KernelSink, "lost">;
   /** What occupies each node that has anything. */
   readonly occupancy: (db: Db) => Promise<ReadonlyMap<AgentId, Occupancy>>;
@@ -61,13 +62,18 @@ export interface AgentService {
   start(): Promise<void>;
   /** An agent by id or name. Throws `agent-not-found`. */
   find(db: Db, reference: string): Promise<repository.AgentRecord>;
-  list(query: {
-    cursor?: string | undefined;
-    limit: number;
-    status?: AgentStatus | undefined;
-    group?: string | undefined;
-  }): Promise<{ items: Agent[]; next: string | null }>;
-  get(reference: string): Promise<Agent>;
+  /** The nodes of the groups that the principal may use. */
+  list(
+    principal: Principal,
+    query: {
+      cursor?: string | undefined;
+      limit: number;
+      status?: AgentStatus | undefined;
+      group?: string | undefined;
+    },
+  ): Promise<{ items: Agent[]; next: string | null }>;
+  /** Throws `agent-not-found`, also for a node of a group that the principal may not use. */
+  get(principal: Principal, reference: string): Promise<Agent>;
   update(reference: string, change: AgentChange): Promise<Agent>;
   remove(reference: string, force: boolean, actor: string): Promise<void>;
   isRevoked(agent: AgentId): Promise<boolean>;
@@ -83,6 +89,10 @@ export interface AgentService {
 
 const SCOPE = "agents";
 
+function notFound(reference: string): BerthError {
+  return new BerthError("agent-not-found", `There is no node "${reference}".`, { field: "agent" });
+}
+
 export function createAgentService(deps: AgentServiceDeps): AgentService {
   const { store, clock, log, events, hub, groups } = deps;
 
@@ -91,7 +101,7 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
       (await repository.findByName(db, reference)) ??
       (isId(reference) ? await repository.findById(db, asId<AgentId>(reference)) : undefined);
     if (row !== undefined) return row;
-    throw new BerthError("agent-not-found", `There is no node "${reference}".`, { field: "agent" });
+    throw notFound(reference);
   }
 
   function view(row: repository.AgentRecord, occupancy: ReadonlyMap<AgentId, Occupancy>): Agent {
@@ -103,8 +113,8 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
     return agentView(row, { ...live, health: [...own, ...told] }, occupancy.get(row.id) ?? NO_OCCUPANCY);
   }
 
-  async function get(reference: string): Promise<Agent> {
-    return store.read(async (db) => view(await find(db, reference), await deps.occupancy(db)));
+  async function shown(id: AgentId): Promise<Agent> {
+    return store.read(async (db) => view(await find(db, id), await deps.occupancy(db)));
   }
 
   async function refuseTaken(tx: Tx, name: string, own: AgentId): Promise<void> {
@@ -145,16 +155,22 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
 
   return {
     find,
-    get,
+    get: (principal, reference) =>
+      store.read(async (db) => {
+        const row = await find(db, reference);
+        if (row.group_public === 0 && !seesEveryGroup(principal)) throw notFound(reference);
+        return view(row, await deps.occupancy(db));
+      }),
     markLost,
     start: async () => {
       for (const row of await store.read(repository.all)) if (row.status === "ALIVE") hub.watch(row.id);
     },
-    list: ({ cursor, limit, status, group }) =>
+    list: (principal, { cursor, limit, status, group }) =>
       store.read(async (db) => {
         const after = cursor === undefined ? null : String(parseCursor(SCOPE, cursor, 1)[0]);
-        const groupId = group === undefined ? undefined : (await groups.find(db, group)).id;
-        const rows = await repository.list(db, { status, groupId }, { after, limit: limit + 1 });
+        const groupId = group === undefined ? undefined : (await groups.findFor(db, principal, group)).id;
+        const filter = { status, groupId, publicOnly: !seesEveryGroup(principal) };
+        const rows = await repository.list(db, filter, { after, limit: limit + 1 });
         const occupancy = await deps.occupancy(db);
         const keyOf = (row: repository.AgentRow) => [`${row.name}\0${row.id}`];
         return pageOf(rows, limit, SCOPE, keyOf, (row) => view(row, occupancy));
@@ -177,7 +193,7 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
         tx.afterCommit(deps.changed);
         return row.id;
       });
-      return get(id);
+      return shown(id);
     },
     remove: async (reference, force, actor) => {
       const id = await store.write(async (tx) => {

@@ -25,8 +25,13 @@ export function all(db: Db): Promise<GroupRow[]> {
 }
 
 /** Groups by name after `after`. */
-export function list(db: Db, after: string | null, limit: number): Promise<GroupRow[]> {
+export function list(
+  db: Db,
+  page: { readonly after: string | null; readonly limit: number; readonly publicOnly: boolean },
+): Promise<GroupRow[]> {
+  const { after, limit, publicOnly } = page;
   let query = db.selectFrom("resource_groups").selectAll().where(KEPT);
+  if (publicOnly) query = query.where("public", "=", 1);
   if (after !== null) query = query.where("name", ">", after);
   return query.orderBy("name").limit(limit).execute();
 }

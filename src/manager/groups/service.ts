@@ -3,6 +3,7 @@ import type { createGroup, Group, updateGroup } from "../../contract/cluster.ts"
 import type { Clock } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
 import { type AgentId, asId, type GroupId, isId, newId } from "../../kit/ids.ts";
+import { may, type Principal } from "../accounts/principal.ts";
 import type { EventLog } from "../events/log.ts";
 import { pageOf, parseCursor } from "../http/cursor.ts";
 import type { GroupSnapshot } from "../scheduling/types.ts";
@@ -28,15 +29,17 @@ export type GroupServiceDeps = {
 export interface GroupService {
   /** Makes the default group of a new installation. */
   ensureDefault(): Promise<void>;
-  /** A group by id or name, or the default one for null. Throws `group-not-found`. */
+  /** A group by id or name, or the default one for null, for the platform itself. Throws `group-not-found`. */
   find(db: Db, reference: string | null): Promise<repository.GroupRow>;
+  /** The same among the groups that the principal may use: to others it does not exist. */
+  findFor(db: Db, principal: Principal, reference: string | null): Promise<repository.GroupRow>;
   snapshots(db: Db): Promise<readonly GroupSnapshot[]>;
   setCursor(tx: Tx, group: GroupId, agent: AgentId): Promise<void>;
-  list(query: {
-    cursor?: string | undefined;
-    limit: number;
-  }): Promise<{ items: Group[]; next: string | null }>;
-  get(reference: string): Promise<Group>;
+  list(
+    principal: Principal,
+    query: { cursor?: string | undefined; limit: number },
+  ): Promise<{ items: Group[]; next: string | null }>;
+  get(principal: Principal, reference: string): Promise<Group>;
   create(input: z.output<typeof createGroup>): Promise<Group>;
   update(reference: string, input: z.output<typeof updateGroup>): Promise<Group>;
   /** Refused (`in-use`) for the default group and while nodes or live sessions are in it. */
@@ -76,6 +79,17 @@ const NEW_GROUP: Omit<GroupTable, "id" | "name" | "created_at"> = {
 };
 const SCOPE = "groups";
 
+/** Whether a person sees and uses groups that are not public: those who manage groups. */
+export const seesEveryGroup = (principal: Principal): boolean => may(principal, "group.write");
+
+function notFound(reference: string | null): BerthError {
+  const sentence =
+    reference === null
+      ? "The default resource group is not open to you. Name one that is: berth group ls."
+      : `There is no resource group "${reference}".`;
+  return new BerthError("group-not-found", sentence, { field: "group" });
+}
+
 export function createGroupService(deps: GroupServiceDeps): GroupService {
   const { store, clock, events, changed } = deps;
 
@@ -86,9 +100,17 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
         : ((await repository.findByName(db, reference)) ??
           (isId(reference) ? await repository.findById(db, asId<GroupId>(reference)) : undefined));
     if (row !== undefined) return row;
-    throw new BerthError("group-not-found", `There is no resource group "${reference ?? "default"}".`, {
-      field: "group",
-    });
+    throw notFound(reference ?? DEFAULT_GROUP);
+  }
+
+  async function findFor(
+    db: Db,
+    principal: Principal,
+    reference: string | null,
+  ): Promise<repository.GroupRow> {
+    const row = await find(db, reference);
+    if (row.public === 1 || seesEveryGroup(principal)) return row;
+    throw notFound(reference);
   }
 
   async function refuseTaken(tx: Tx, name: string, own: GroupId | null): Promise<void> {
@@ -99,9 +121,14 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
     });
   }
 
-  async function tell(tx: Tx, row: { id: GroupId; name: string }, change: string): Promise<void> {
+  async function tell(
+    tx: Tx,
+    row: Pick<repository.GroupRow, "id" | "name" | "public">,
+    change: string,
+  ): Promise<void> {
     const data = { name: row.name, change };
-    await events.append(tx, { kind: "group.updated", subject: row.id, ownerId: null, everyone: true, data });
+    const everyone = row.public === 1;
+    await events.append(tx, { kind: "group.updated", subject: row.id, ownerId: null, everyone, data });
     tx.afterCommit(changed);
   }
 
@@ -111,6 +138,7 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
 
   return {
     find,
+    findFor,
     ensureDefault: () =>
       store.write(async (tx) => {
         if ((await repository.findDefault(tx)) !== undefined) return;
@@ -132,10 +160,14 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
         roundRobinCursor: row.round_robin_cursor === null ? null : asId<AgentId>(row.round_robin_cursor),
       })),
     setCursor: repository.setCursor,
-    list: ({ cursor, limit }) =>
+    list: (principal, { cursor, limit }) =>
       store.read(async (db) => {
         const after = cursor === undefined ? null : String(parseCursor(SCOPE, cursor, 1)[0]);
-        const rows = await repository.list(db, after, limit + 1);
+        const rows = await repository.list(db, {
+          after,
+          limit: limit + 1,
+          publicOnly: !seesEveryGroup(principal),
+        });
         const stats = await deps.stats(db);
         return pageOf(
           rows,
@@ -145,7 +177,8 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
           (row) => groupView(row, stats.get(row.id) ?? NO_STATS),
         );
       }),
-    get: (reference) => store.read(async (db) => view(db, await find(db, reference))),
+    get: (principal, reference) =>
+      store.read(async (db) => view(db, await findFor(db, principal, reference))),
     create: async ({ name, ...input }) => {
       const id = newId<GroupId>(clock);
       await store.write(async (tx) => {
@@ -167,8 +200,10 @@ export function createGroupService(deps: GroupServiceDeps): GroupService {
           input.deadlines === undefined
             ? row.deadlines
             : JSON.stringify({ ...readOverrides(row.deadlines), ...input.deadlines });
-        await repository.update(tx, row.id, { ...columnsOf(input), deadlines });
-        await tell(tx, { id: row.id, name: input.name ?? row.name }, "updated");
+        const columns = columnsOf(input);
+        await repository.update(tx, row.id, { ...columns, deadlines });
+        const { name, public: isPublic } = { ...row, ...columns };
+        await tell(tx, { id: row.id, name, public: isPublic }, "updated");
         return row.id;
       });
       return store.read(async (db) => view(db, await find(db, id)));

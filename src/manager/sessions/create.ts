@@ -27,7 +27,7 @@ export type CreateDeps = {
   readonly store: Store;
   readonly clock: Clock;
   readonly events: Pick<EventLog, "append">;
-  readonly groups: Pick<GroupService, "find">;
+  readonly groups: Pick<GroupService, "findFor">;
   readonly images: Pick<ImageService, "find">;
   readonly servicePorts: (image: ImageRow) => readonly ServicePort[];
   readonly agents: Pick<AgentService, "nodes">;
@@ -189,7 +189,7 @@ export function createEnqueue(deps: CreateDeps) {
   return async (owner: UserPrincipal, body: CreateSession): Promise<readonly SessionRecord[]> =>
     store.write(async (tx) => {
       const image = await deps.images.find(tx, body.image);
-      const group = await deps.groups.find(tx, body.group ?? null);
+      const group = await deps.groups.findFor(tx, owner, body.group ?? null);
       const parts = { owner, body, image, group, policy: await deps.policies.of(tx, owner.policyId) };
       const facts = await factsOf(tx, parts);
       const admission = admit(requestOf(body), facts);

@@ -54,6 +54,16 @@ export async function findByName(
   return query.orderBy(sql`${LIVE}`, "desc").orderBy("s.seq", "desc").limit(1).executeTakeFirst();
 }
 
+/** The live sessions of that name, of whoever has one; newest first. */
+export function liveByName(db: Db, name: string, limit: number): Promise<SessionRecord[]> {
+  return recordQuery(db)
+    .where("s.name", "=", name)
+    .where(LIVE)
+    .orderBy("s.seq", "desc")
+    .limit(limit)
+    .execute();
+}
+
 export async function insertSession(
   tx: Tx,
   session: Insertable<SessionTable>,

@@ -12,6 +12,7 @@ import type { EventLog } from "../events/log.ts";
 import type { GroupService } from "../groups/service.ts";
 import { pageOf, parseCursor } from "../http/cursor.ts";
 import type { Policies } from "../policies/service.ts";
+import { joinWords } from "../scheduling/words.ts";
 import type { Db, Store, Tx } from "../store/store.ts";
 import { checkPriority, PRIORITY_RIGHT } from "./admission.ts";
 import { type createEnqueue, refusalError } from "./create.ts";
@@ -22,6 +23,9 @@ import { forceSession, stopSession } from "./stop.ts";
 import { statusEvent } from "./transitions.ts";
 import { detailView, historyView, sessionView, type WaitView } from "./view.ts";
 
+/** How many sessions of one name are told by owner and id. */
+const MAX_TOLD = 5;
+
 export type SessionServiceDeps = {
   readonly store: Store;
   readonly clock: Clock;
@@ -31,7 +35,7 @@ export type SessionServiceDeps = {
   readonly progress: Progress;
   readonly hub: Pick<AgentHub, "kernelUsage">;
   readonly agents: Pick<AgentService, "find">;
-  readonly groups: Pick<GroupService, "find">;
+  readonly groups: Pick<GroupService, "findFor">;
   readonly policies: Pick<Policies, "of">;
   readonly findUser: (db: Db, reference: string) => Promise<UserId>;
   readonly waitOf: (session: SessionId) => WaitView | undefined;
@@ -68,9 +72,23 @@ export interface SessionService {
   terminate(principal: Principal, reference: string, force: boolean): Promise<Session>;
   /**
    * The session that a reference means to a principal, within what they may reach: their own, or with the right
-   * `any` everybody's. Throws `session-not-found`, also for what they may not reach.
+   * `any` everybody's. One's own comes first. Throws `session-not-found`, also for what they may not even see,
+   * `not-permitted` for what they may only see, and `conflict` for a name that live sessions of several people have.
    */
   reach(db: Db, principal: Principal, reference: string, any: Permission): Promise<repository.SessionRecord>;
+}
+
+/** A session of that name, whoever's it is. A name is unique only among the live sessions of one person. */
+async function findAnybodys(db: Db, name: string): Promise<repository.SessionRecord | undefined> {
+  const live = await repository.liveByName(db, name, MAX_TOLD + 1);
+  if (live.length <= 1) return live[0] ?? (await repository.findByName(db, name, null));
+  const told = live.slice(0, MAX_TOLD).map((row) => `${row.owner_email} (${row.id})`);
+  if (live.length > MAX_TOLD) told.push("others");
+  throw new BerthError(
+    "conflict",
+    `Several people have a session named "${name}": ${joinWords(told)}. Give the id of the one that is meant.`,
+    { field: "session", details: { sessions: live.map((row) => row.id) } },
+  );
 }
 
 export function createSessionService(deps: SessionServiceDeps): SessionService {
@@ -83,14 +101,20 @@ export function createSessionService(deps: SessionServiceDeps): SessionService {
     any: Permission,
   ): Promise<repository.SessionRecord> {
     const own = principal.kind === "user" ? principal.userId : null;
-    const every = may(principal, any);
+    const sees = may(principal, "session.read-any") || may(principal, any);
     const found = isId(reference)
       ? await repository.findById(db, asId<SessionId>(reference))
-      : // One's own comes first: a name is unique among one person's sessions only.
-        ((own === null ? undefined : await repository.findByName(db, reference, own)) ??
-        (every ? await repository.findByName(db, reference, null) : undefined));
-    if (found !== undefined && (every || found.owner_id === own)) return found;
-    throw new BerthError("session-not-found", `There is no session "${reference}".`, { field: "session" });
+      : ((own === null ? undefined : await repository.findByName(db, reference, own)) ??
+        (sees ? await findAnybodys(db, reference) : undefined));
+    if (found === undefined || (found.owner_id !== own && !sees)) {
+      throw new BerthError("session-not-found", `There is no session "${reference}".`, { field: "session" });
+    }
+    if (found.owner_id === own || may(principal, any)) return found;
+    const lacks = `this needs the right ${any}, which your role does not have`;
+    throw new BerthError("not-permitted", `${found.name} belongs to ${found.owner_email}: ${lacks}.`, {
+      field: "session",
+      details: { permission: any },
+    });
   }
 
   async function detail(db: Db, principal: Principal, row: repository.SessionRecord): Promise<SessionDetail> {
@@ -120,7 +144,8 @@ export function createSessionService(deps: SessionServiceDeps): SessionService {
         query.status !== undefined && isFinal(query.status) && query.state === "live" ? "all" : query.state,
       status: query.status,
       type: query.type,
-      groupId: query.group === undefined ? undefined : (await deps.groups.find(db, query.group)).id,
+      groupId:
+        query.group === undefined ? undefined : (await deps.groups.findFor(db, principal, query.group)).id,
       agentId: query.agent === undefined ? undefined : (await deps.agents.find(db, query.agent)).id,
       tag: query.tag,
       q: query.q,

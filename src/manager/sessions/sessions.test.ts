@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, setDefaultTimeout, test } from "bun:test";
+import { z } from "zod";
 import { isBerthError } from "../../kit/errors.ts";
 import {
   type Bench,
@@ -507,6 +508,72 @@ describe("who sees what", () => {
     const history = JSON.stringify(await bench.history("mine"));
     const events = JSON.stringify(await bench.events.after(0, {}, 1000));
     expect(history + events).not.toContain("s3cret");
+  });
+
+  test("one who sees a session but may not run things in it is told so", async () => {
+    await bench.create({ name: "mine" });
+    const admin = await bench.addUser("admin@lab", "admin");
+    const bob = await bench.addUser("bob@lab", "user");
+    const refused = (as: typeof bob) => refusal(bench.exec("mine", as));
+    expect(await refused(admin)).toMatchObject({
+      code: "not-permitted",
+      text: "mine belongs to alice@lab: this needs the right session.exec-any, which your role does not have.",
+    });
+    expect((await refused(bob)).code).toBe("session-not-found");
+    // Who may, gets as far as the session's state.
+    expect((await refused(bench.root)).code).toBe("session-not-running");
+  });
+
+  test("a name that live sessions of several people have is refused, one's own is not", async () => {
+    const bob = await bench.addUser("bob@lab", "user");
+    const admin = await bench.addUser("admin@lab", "admin");
+    const mine = await bench.create({ name: "twin" });
+    const his = await bench.create({ name: "twin" }, bob);
+    const rm = (session: string, as = admin) => bench.call("sessions.terminate", { as, params: { session } });
+    const refused = await refusal(rm("twin"));
+    expect(refused.code).toBe("conflict");
+    for (const part of ["alice@lab", "bob@lab", mine.id, his.id]) expect(refused.text).toContain(part);
+    expect((await bench.show("twin")).status).toBe("PENDING");
+    expect((await bench.show("twin", bob)).status).toBe("PENDING");
+
+    const own = await bench.create({ name: "twin" }, admin);
+    await rm("twin");
+    expect((await bench.show(own.id, admin)).status).toBe("CANCELLED");
+    await rm("twin", bob);
+    expect((await bench.show("twin", bench.root)).id).toBe(mine.id);
+  });
+
+  test("a group that is not public is its administrators' alone, with its nodes", async () => {
+    const root = bench.root;
+    const node = await bench.addAgent();
+    const admin = await bench.addUser("admin@lab", "admin");
+    const group = { params: { group: "gpu" } };
+    await bench.call("groups.create", { as: root, body: { name: "gpu", public: false } });
+    await bench.call("agents.update", { as: root, params: { agent: node.id }, body: { group: "gpu" } });
+    const listed = async (id: string, as = bench.alice) =>
+      z
+        .object({ items: z.array(z.looseObject({ name: z.string() })) })
+        .parse(await bench.call(id, { as }))
+        .items.map(({ name }) => name);
+    expect(await listed("groups.list")).toEqual(["default"]);
+    expect(await listed("groups.list", admin)).toEqual(["default", "gpu"]);
+    expect(await listed("agents.list")).toEqual([]);
+    expect(await listed("agents.list", admin)).toEqual(["node-a"]);
+    const code = async (id: string, given: object) => (await refusal(bench.call(id, given))).code;
+    expect(await code("groups.get", group)).toBe("group-not-found");
+    expect(await code("agents.get", { params: { agent: "node-a" } })).toBe("agent-not-found");
+    expect(await code("agents.list", { query: { group: "gpu" } })).toBe("group-not-found");
+    expect(await code("sessions.list", { query: { group: "gpu" } })).toBe("group-not-found");
+    expect(await code("sessions.create", { body: { group: "gpu" } })).toBe("group-not-found");
+    expect((await bench.create({ group: "gpu" }, admin)).group).toBe("gpu");
+    const told = await bench.events.after(0, { ownerId: bench.alice.userId }, 1000);
+    expect(JSON.stringify(told.filter(({ kind }) => kind === "group.updated"))).not.toContain("gpu");
+
+    await bench.call("groups.update", { as: root, ...group, body: { public: true } });
+    expect(await listed("groups.list")).toEqual(["default", "gpu"]);
+    expect((await bench.create({ group: "gpu" })).group).toBe("gpu");
+    await bench.call("groups.update", { as: root, params: { group: "default" }, body: { public: false } });
+    expect(await refusal(bench.create({}))).toMatchObject({ code: "group-not-found" });
   });
 
   test("pages hold each session once, whatever is added meanwhile", async () => {

@@ -324,6 +324,13 @@ export async function openBench(clock: ManualClock = manualClock()) {
     return Buffer.concat(out).toString();
   }
 
+  /** Asks for a command in a session, up to where a WebSocket would be opened. */
+  async function exec(session: string, as = alice): Promise<void> {
+    const { kind, run } = mounted("sessions.exec");
+    if (kind !== "websocket") throw new Error("exec is a WebSocket");
+    await run(request(as, { params: { session } }));
+  }
+
   async function create(body: Record<string, unknown> = {}, as = alice): Promise<SessionDetail> {
     const { items } = created.parse(await call("sessions.create", { as, body }));
     const [first] = items;
@@ -473,6 +480,7 @@ export async function openBench(clock: ManualClock = manualClock()) {
     addAgent,
     call,
     create,
+    exec,
     show,
     list,
     history,
