@@ -121,6 +121,21 @@ describe.skipIf(!hasEngine)("commands in a running kernel", () => {
   );
 
   test(
+    "a folder that cannot be entered is told as such",
+    async () => {
+      const run = async (workdir: string) => finish(await exec("", { argv: ["true"], workdir }));
+      const stderr = (why: string) => ({
+        stdout: "",
+        stderr: `true: cannot run in ${why}\r\n`,
+        exitCode: 126,
+      });
+      expect(await run("/nosuch")).toEqual(stderr("/nosuch: there is no such folder in the session"));
+      expect(await run("/etc/passwd")).toEqual(stderr("/etc/passwd: it is not a folder"));
+    },
+    LIMIT_MS,
+  );
+
+  test(
     "a command that a signal ended has 128 and the signal's number",
     async () => {
       expect((await finish(await exec("kill -9 $$"))).exitCode).toBe(137);

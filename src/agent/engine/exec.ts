@@ -21,6 +21,7 @@ const LOOK_MS = 20;
 const SETTLE_MS = 10_000;
 
 const REFUSED_START = /^OCI runtime exec failed: /;
+const REFUSED_FOLDER = /chdir to cwd \(.*\) set in config\.json failed: |cwd must be an absolute path/i;
 
 type ExecState = { readonly running: boolean; readonly pid: number; readonly exitCode: number | null };
 
@@ -30,7 +31,8 @@ function isDuplex(stream: NodeJS.ReadableStream | Duplex): stream is Duplex {
 
 /**
  * Starts a command in a running container, as its user and with its environment. Throws `kernel-not-running` when the
- * container does not run. A command that does not exist ends with exit code 127, one that may not be run with 126.
+ * container does not run. A command that does not exist ends with exit code 127, one that may not be run, or whose
+ * folder cannot be entered, with 126.
  */
 export async function startExec(
   client: EngineClient,
@@ -43,6 +45,12 @@ export async function startExec(
     const state = await client.call("inspect exec", (_, abortSignal) => exec.inspect({ abortSignal }));
     return { running: state.Running, pid: state.Pid, exitCode: state.ExitCode };
   };
+
+  const setSize = (cols: number, rows: number) =>
+    client.call("resize exec", (_, abortSignal) => exec.resize({ h: rows, w: cols, abortSignal }));
+  // Asked for before the start: the engine keeps it until the command has its terminal, a millisecond later.
+  const early = request.tty ? setSize(request.cols, request.rows) : Promise.resolve();
+  early.catch(() => {});
 
   const stream = await client.call("start exec", (_, abortSignal) =>
     exec.start({ hijack: true, stdin: request.stdin, Tty: request.tty, abortSignal }),
@@ -62,14 +70,14 @@ export async function startExec(
   const resize = async (cols: number, rows: number): Promise<void> => {
     if (!request.tty || cols < 1 || rows < 1) return;
     await started;
-    await client
-      .call("resize exec", (_, abortSignal) => exec.resize({ h: rows, w: cols, abortSignal }))
-      .catch((error: unknown) => {
-        // It has ended meanwhile; older engines answer 500 for that.
-        if (!hasStatus(error, 404) && !hasStatus(error, 409) && !hasStatus(error, 500)) throw error;
-      });
+    await first;
+    await setSize(cols, rows).catch((error: unknown) => {
+      // It has ended meanwhile; older engines answer 500 for that.
+      if (!hasStatus(error, 404) && !hasStatus(error, 409) && !hasStatus(error, 500)) throw error;
+    });
   };
-  if (request.tty) resize(request.cols, request.rows).catch(() => {});
+  // An engine that does not keep it refuses it, and is asked again.
+  const first = early.catch(() => started.then(() => setSize(request.cols, request.rows))).catch(() => {});
 
   const over = Promise.withResolvers<void>();
   stream.once("close", over.resolve);
@@ -127,6 +135,8 @@ async function createExec(client: EngineClient, request: ExecRequest): Promise<D
         AttachStdout: true,
         AttachStderr: true,
         Tty: request.tty,
+        // Engines before API 1.42 do not read it.
+        ...(request.tty ? { ConsoleSize: [request.rows, request.cols] } : {}),
         ...(env.length > 0 ? { Env: env } : {}),
         ...(request.workdir === "" ? {} : { WorkingDir: request.workdir }),
         abortSignal,
@@ -180,12 +190,24 @@ function writeTo(stream: Duplex, bytes: Uint8Array): Promise<void> {
 /** A command that the engine could not start, in the words and with the exit code of a shell. */
 type Refusal = { readonly exitCode: 126 | 127; readonly words: string };
 
+function folderWords(text: string): string {
+  if (/permission denied/i.test(text)) return "it may not be entered";
+  if (/not a directory/i.test(text)) return "it is not a folder";
+  if (/no such file/i.test(text)) return "there is no such folder in the session";
+  return "it cannot be entered";
+}
+
 /** The engine tells a failed start as if the command had printed it; undefined for real output. */
-export function readRefusal(text: string, command: string): Refusal | undefined {
+export function readRefusal(text: string, command: string, workdir: string): Refusal | undefined {
   if (!REFUSED_START.test(text)) return undefined;
+  // First: it has the words of a missing command too.
+  if (REFUSED_FOLDER.test(text)) {
+    return { exitCode: 126, words: `${command}: cannot run in ${workdir}: ${folderWords(text)}` };
+  }
   if (/permission denied/i.test(text)) return { exitCode: 126, words: `${command}: permission denied` };
   // Docker 20.10 counts this as 126, later ones as 127.
   if (/not found|no such file/i.test(text)) return { exitCode: 127, words: `${command}: command not found` };
+  if (/not a directory/i.test(text)) return { exitCode: 126, words: `${command}: not a directory` };
   return { exitCode: 126, words: `${command}: ${text.replace(REFUSED_START, "").trim()}` };
 }
 
@@ -198,7 +220,7 @@ async function* execOutput(
   let first = true;
   for await (const chunk of outputOf(stream, !request.tty)) {
     const text = first ? Buffer.from(chunk.bytes).toString("utf8") : "";
-    const refusal = readRefusal(text, request.argv[0] ?? "");
+    const refusal = readRefusal(text, request.argv[0] ?? "", request.workdir);
     first = false;
     if (refusal !== undefined) onRefusal(refusal);
     if (refusal === undefined || (await started).pid > 0) {

@@ -1,4 +1,3 @@
-import { execOpen } from "../../contract/sessions.ts";
 import { isFinal } from "../../contract/states.ts";
 import { BerthError, isBerthError } from "../../kit/errors.ts";
 import { createFrameDecoder, encodeFrame, type Frame, readFrames, writeFrame } from "../../kit/frames.ts";
@@ -9,6 +8,7 @@ import { actorOf, type Principal } from "../accounts/principal.ts";
 import type { AgentPort, StreamTarget } from "../agents/ports.ts";
 import type { ClientSocket } from "../http/handle.ts";
 import type { Store } from "../store/store.ts";
+import { readExecOpen } from "./exec-rules.ts";
 import { kernelsOf } from "./repository.ts";
 import type { SessionService } from "./service.ts";
 
@@ -176,19 +176,8 @@ export function createSessionStreams(deps: StreamDeps) {
       const where = await target(principal, reference);
       return talk(where, signal, async (frames) => {
         const first = await frames.next();
-        const parsed = execOpen.safeParse(
-          first.done || first.value.type !== "open" ? undefined : first.value.params,
-        );
-        if (!parsed.success) {
-          const [issue] = parsed.error.issues;
-          const field = issue?.path.join(".") ?? "";
-          const why = issue === undefined ? "" : `: ${field === "" ? "" : `${field}: `}${issue.message}`;
-          throw new BerthError(
-            "invalid-request",
-            `The first message must be an OPEN frame with what to run${why}.`,
-          );
-        }
-        const { environment, workdir = "", ...rest } = parsed.data;
+        const open = readExecOpen(first.done || first.value.type !== "open" ? undefined : first.value.params);
+        const { environment, workdir = "", ...rest } = open;
         const { kernelId, generation } = where;
         const who = actorOf(principal);
         // The audit's line: who ran what where. Never the environment, and of the arguments only the program.
