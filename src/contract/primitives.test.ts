@@ -1,6 +1,7 @@
 import { describe, expect, test } from "bun:test";
+import { z } from "zod";
 import { createGroup, policyChange } from "./cluster.ts";
-import { durationInput, MAX_DURATION_MS } from "./primitives.ts";
+import { durationInput, MAX_DURATION_MS, queryIntegerOr } from "./primitives.ts";
 
 const messages = (result: { error?: { issues: { message: string }[] } | undefined }) =>
   result.error?.issues.map(({ message }) => message);
@@ -29,4 +30,27 @@ describe("durations", () => {
     expect(messages(policyChange.safeParse({ maxSessionLifetimeMs: MAX_DURATION_MS + 1 }))).toEqual(tooLong);
     expect(policyChange.safeParse({ maxSessionLifetimeMs: 0 }).success).toBe(false);
   });
+});
+
+describe("whole numbers in a query", () => {
+  const limit = queryIntegerOr(50, 1, 200);
+
+  test("may be absent", () => {
+    expect(z.strictObject({ limit }).parse({})).toEqual({ limit: 50 });
+  });
+
+  test.each([
+    ["1", 1],
+    ["007", 7],
+    ["200", 200],
+  ])("%p is %p", (text, value) => {
+    expect(limit.parse(text)).toBe(value);
+  });
+
+  test.each(["0x10", "1e2", "", " 5", "5 ", "+5", "-5", "5.0", "٥", "0", "201", "9007199254740993", 5.5])(
+    "%p is refused",
+    (text) => {
+      expect(limit.safeParse(text).success).toBe(false);
+    },
+  );
 });

@@ -91,10 +91,22 @@ export const slotsOutput = z
 
 export const nodeSlots = z.object({ cpu: z.int(), mem: z.int() }).catchall(z.int());
 
+const readDigits = (text: unknown) => (typeof text === "string" && /^\d+$/.test(text) ? Number(text) : text);
+
+/** A whole number in a query: digits alone, where plain coercion would also take `0x10`, `1e2` and an empty text. */
+export function queryInteger(min: number, max = Number.MAX_SAFE_INTEGER) {
+  return z.preprocess(readDigits, z.int().min(min).max(max));
+}
+
+/** The same with a value for when it is absent, which the description of the API then tells. */
+export function queryIntegerOr(absent: number, min: number, max = Number.MAX_SAFE_INTEGER) {
+  return z.preprocess(readDigits, z.int().min(min).max(max).default(absent));
+}
+
 /** Parameters of every list: a cursor from the page before, and the page's size. */
 export const pageQuery = {
   cursor: z.string().max(400).optional(),
-  limit: z.coerce.number().int().min(1).max(200).default(50),
+  limit: queryIntegerOr(50, 1, 200),
 };
 
 export function page<Item extends z.ZodType>(item: Item) {

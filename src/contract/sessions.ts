@@ -6,6 +6,8 @@ import {
   page,
   pageQuery,
   plainName,
+  queryInteger,
+  queryIntegerOr,
   sessionName,
   sizeInput,
   slotsOutput,
@@ -141,7 +143,7 @@ export const sessionParam = z.object({
     .string()
     .min(1)
     .max(64)
-    .meta({ description: "Session id, or name of a live (else the latest) session" }),
+    .meta({ description: "Session id, or name of a live (else the latest) session; one's own comes first" }),
 });
 
 export const listSessionsQuery = z.strictObject({
@@ -245,12 +247,8 @@ export const sessionRoutes = {
     params: sessionParam,
     query: z.strictObject({
       follow: z.enum(["true", "false"]).default("false"),
-      offset: z.coerce.number().int().min(0).default(0),
-      tail: z.coerce
-        .number()
-        .int()
-        .min(0)
-        .max(1_000_000)
+      offset: queryIntegerOr(0, 0),
+      tail: queryInteger(0, 1_000_000)
         .optional()
         .meta({ description: "Only the last N lines; not with `offset`" }),
       format: z.enum(["frames", "text"]).default("frames"),

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { timestamp } from "./primitives.ts";
+import { queryInteger, timestamp } from "./primitives.ts";
 import { defineRoute, needs, PUBLIC } from "./route.ts";
 
 export const version = z.object({
@@ -98,7 +98,7 @@ export const systemRoutes = {
     summary: "Server-sent events; `Last-Event-ID` or `after` resumes. Users see what is theirs, admins all",
     access: needs("event.read"),
     query: z.strictObject({
-      after: z.coerce.number().int().min(0).optional(),
+      after: queryInteger(0).optional(),
       session: z.string().max(64).optional(),
       kind: z
         .string()

@@ -168,6 +168,9 @@ describe("bad input gets a clear refusal", () => {
   test.each([
     ["/api/v1/sessions?limit=0", "limit"],
     ["/api/v1/sessions?limit=many", "limit"],
+    ["/api/v1/sessions?limit=0x10", "limit"],
+    ["/api/v1/sessions/abcd/logs?tail=1e2", "tail"],
+    ["/api/v1/events?after=", "after"],
     ["/api/v1/sessions?nonsense=1", "nonsense"],
     ["/api/v1/sessions?limit=1&limit=2", "limit"],
     ["/api/v1/sessions/%ff", "session"],

@@ -93,6 +93,10 @@ describe("the log", () => {
     expect(await find({ kinds: ["image"] })).toEqual(["all"]);
     expect(await find({ kinds: ["session.status", "image.updated"] })).toHaveLength(4);
     expect(await find({ kinds: ["sess"] })).toEqual([]);
+    expect(await find({ kinds: ["session"] })).toEqual(["mine", "theirs", "admins"]);
+    for (const kind of ["%", "_", "sess%", "SESSION", "session.", "session/", "session.status.", ""]) {
+      expect(await find({ kinds: [kind] })).toEqual([]);
+    }
   });
 });
 

@@ -116,7 +116,13 @@ export function createEventLog(deps: {
         if (subject !== undefined) query = query.where("subject", "=", subject);
         if (kinds.length > 0) {
           query = query.where((eb) =>
-            eb.or(kinds.flatMap((kind) => [eb("kind", "=", kind), eb("kind", "like", `${kind}.%`)])),
+            eb.or(
+              kinds.flatMap((kind) => [
+                eb("kind", "=", kind),
+                // What begins with `kind.`: "/" is the character behind ".".
+                eb.and([eb("kind", ">=", `${kind}.`), eb("kind", "<", `${kind}/`)]),
+              ]),
+            ),
           );
         }
         return (await query.execute()).map((row) => ({

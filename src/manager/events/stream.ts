@@ -126,8 +126,8 @@ function ownerFilter(principal: Principal): Pick<EventFilter, "ownerId"> {
 
 function lastEventId(header: string | undefined): number | undefined {
   if (header === undefined) return undefined;
-  const seq = Number(header);
-  if (Number.isSafeInteger(seq) && seq >= 0) return seq;
+  const seq = /^\d+$/.test(header) ? Number(header) : Number.NaN;
+  if (Number.isSafeInteger(seq)) return seq;
   throw new BerthError("invalid-request", "Last-Event-ID must be the number of an event.", {
     field: "Last-Event-ID",
   });
