@@ -3,6 +3,7 @@ import { formatDuration } from "../../kit/duration.ts";
 import { isId } from "../../kit/ids.ts";
 import { joinWords, momentInWords } from "../scheduling/words.ts";
 import type { AdmissionFacts, AdmissionRequest, Refusal } from "./admission-types.ts";
+import { checkArgumentSizes } from "./arguments.ts";
 
 /** Ports of a session that the platform keeps for itself. */
 const KEPT_PORTS: ReadonlySet<number> = new Set([2000, 2001, 2200, 7681]);
@@ -91,7 +92,9 @@ const commandRule: Rule = ({ type, command }) => {
     return [refusal("command-not-allowed", "command", sentence)];
   }
   const argv = command === null ? [] : typeof command === "string" ? [command] : command;
-  if (argv.every((arg) => arg.isWellFormed() && !arg.includes("\0"))) return [];
+  if (argv.every((arg) => arg.isWellFormed() && !arg.includes("\0"))) {
+    return checkArgumentSizes(command ?? [], "command");
+  }
   return [
     refusal("invalid-command", "command", "The command holds a NUL or text that is not valid Unicode."),
   ];

@@ -110,6 +110,11 @@ describe("command, start time, timeout", () => {
     expect(refusals(batch({ command: ["a", "b\0"] }))).toEqual(["invalid-command command"]);
     expect(refusals(batch({ command: "\ud800" }))).toEqual(["invalid-command command"]);
   });
+  test("a command is as long as the system executes, in bytes", () => {
+    expect(refusals(batch({ command: "한".repeat(43_690) }))).toEqual([]);
+    expect(refusals(batch({ command: "한".repeat(43_691) }))).toEqual(["command-too-long command"]);
+    expect(refusals(batch({ command: ["x", "a".repeat(131_072)] }))).toEqual(["command-too-long command"]);
+  });
   test("an interactive session has neither command, start time nor timeout", () => {
     const request = interactive({ command: "x", startsAt: NOW + MINUTE, timeoutMs: MINUTE });
     expect(refusals(request)).toEqual([
