@@ -1,7 +1,9 @@
 import { describe, expect, test } from "bun:test";
 import { z } from "zod";
+import { createUser } from "./accounts.ts";
 import { createGroup, policyChange } from "./cluster.ts";
 import { durationInput, MAX_DURATION_MS, queryIntegerOr } from "./primitives.ts";
+import { createSession } from "./sessions.ts";
 
 const messages = (result: { error?: { issues: { message: string }[] } | undefined }) =>
   result.error?.issues.map(({ message }) => message);
@@ -53,4 +55,25 @@ describe("whole numbers in a query", () => {
       expect(limit.safeParse(text).success).toBe(false);
     },
   );
+});
+
+describe("texts of one line", () => {
+  const refused = ["It holds a line break, a control character or broken Unicode."];
+  const user = (more: object) => createUser.safeParse({ email: "ann@lab", ...more });
+  const session = (tags: string[]) => createSession.safeParse({ tags });
+
+  test.each(["a\0b", "a\u001b[31mb", "a\nb", "a\u0085b", "a\ud800b", "a\u202eb", "a\u2028b", "a\u007fb"])(
+    "%j is no name, no tag and no address",
+    (text) => {
+      expect(messages(user({ name: text }))).toEqual(refused);
+      expect(messages(user({ email: `${text}@lab` }))).toContain(refused[0] ?? "");
+      expect(messages(session([text]))).toEqual(refused);
+    },
+  );
+
+  test("any script is, emoji that are joined included", () => {
+    expect(user({ name: "김 민지 👩‍🔬", email: "Zoë@lab" }).success).toBe(true);
+    expect(session(["프로젝트-1", "été"]).success).toBe(true);
+    expect(user({ name: " Ann " }).data?.name).toBe("Ann");
+  });
 });

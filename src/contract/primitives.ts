@@ -75,10 +75,19 @@ export const plainName = z
     "A name has 1 to 64 letters, digits, `_`, `.` or `-`, and starts with a letter or digit.",
   );
 
-export const label = z.string().trim().min(1).max(100);
+// Control characters, halves of surrogate pairs, line separators, and marks that turn the order of what is read.
+const UNPRINTABLE = /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\u202A-\u202E\u2066-\u2069]/u;
 
-export const email = z
+/** A text for people on one line: in lists, logs and terminals it can change nothing but itself. */
+export const plainText = z
   .string()
+  .refine((text) => !UNPRINTABLE.test(text), "It holds a line break, a control character or broken Unicode.");
+
+export const label = plainText.trim().min(1).max(100);
+
+export const tag = plainText.trim().min(1).max(64);
+
+export const email = plainText
   .max(254)
   .regex(/^[^\s@]+@[^\s@]+$/, "An e-mail address looks like name@host.")
   .transform((text) => text.toLowerCase());

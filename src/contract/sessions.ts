@@ -11,6 +11,7 @@ import {
   sessionName,
   sizeInput,
   slotsOutput,
+  tag,
   timestamp,
 } from "./primitives.ts";
 import { defineRoute, needs } from "./route.ts";
@@ -20,7 +21,7 @@ import { SESSION_RESULTS, SESSION_STATUSES, SESSION_TYPES } from "./states.ts";
 const environment = z
   .record(z.string().max(256), z.string().max(131_072))
   .meta({ description: "Environment variables" });
-const tags = z.array(z.string().trim().min(1).max(64)).max(20);
+const tags = z.array(tag).max(20);
 
 export const requestedSlots = z.strictObject({
   cpu: cpuInput.optional(),
@@ -28,11 +29,12 @@ export const requestedSlots = z.strictObject({
   shm: sizeInput.optional(),
 });
 
+/** The system's limit counts bytes of UTF-8; that is checked where sessions are admitted and commands are run. */
+const argument = z.string().max(131_071, "An argument has at most 131071 bytes; put more into a file.");
+const argv = z.array(argument).min(1).max(1024);
+
 /** What a batch session runs: an argv that is executed as it is, or one string for `/bin/sh -c`. */
-export const command = z.union([
-  z.array(z.string().max(131_072)).min(1).max(1024),
-  z.string().min(1).max(131_072),
-]);
+export const command = z.union([argv, argument.min(1)]);
 
 export const createSession = z.strictObject({
   type: z.enum(SESSION_TYPES).default("interactive"),
@@ -281,7 +283,7 @@ export const sessionRoutes = {
 };
 
 export const execOpen = z.strictObject({
-  argv: z.array(z.string().max(131_072)).min(1).max(1024),
+  argv,
   tty: z.boolean().default(false),
   cols: z.int().min(1).max(1000).default(80),
   rows: z.int().min(1).max(1000).default(24),
