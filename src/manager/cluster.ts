@@ -251,7 +251,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     waitOf: scheduler.waitOf,
     wakeScheduler,
   });
-  const streams = createSessionStreams({ store, log, agents: hub, sessions });
+  const streams = createSessionStreams({ store, clock, log, agents: hub, sessions });
   const joinTokens = createJoinTokens({ ...common, ca, groups, agentPort: () => port });
   const onLink = createLinkHandler({
     ...common,

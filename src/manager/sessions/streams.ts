@@ -1,4 +1,5 @@
 import { isFinal } from "../../contract/states.ts";
+import type { Clock } from "../../kit/clock.ts";
 import { BerthError, isBerthError } from "../../kit/errors.ts";
 import { createFrameDecoder, encodeFrame, type Frame, readFrames, writeFrame } from "../../kit/frames.ts";
 import type { AgentId } from "../../kit/ids.ts";
@@ -9,11 +10,13 @@ import type { AgentPort, StreamTarget } from "../agents/ports.ts";
 import type { ClientSocket } from "../http/handle.ts";
 import type { Store } from "../store/store.ts";
 import { readExecOpen } from "./exec-rules.ts";
+import { firstFrame } from "./first-frame.ts";
 import { kernelsOf } from "./repository.ts";
 import type { SessionService } from "./service.ts";
 
 export type StreamDeps = {
   readonly store: Store;
+  readonly clock: Clock;
   readonly log: Logger;
   readonly agents: AgentPort;
   readonly sessions: Pick<SessionService, "reach">;
@@ -62,7 +65,7 @@ async function tell(socket: ClientSocket, error: unknown): Promise<void> {
 
 /** Runs commands in sessions and shows their output, between a client's WebSocket and a node's data stream. */
 export function createSessionStreams(deps: StreamDeps) {
-  const { store, log, agents } = deps;
+  const { store, clock, log, agents } = deps;
 
   /** The running kernel of a session. Throws `session-not-running`, `session-ended` or `agent-lost`. */
   async function target(principal: Principal, reference: string): Promise<Target> {
@@ -175,8 +178,8 @@ export function createSessionStreams(deps: StreamDeps) {
     exec: async (principal: Principal, reference: string, signal: AbortSignal): Promise<Talk> => {
       const where = await target(principal, reference);
       return talk(where, signal, async (frames) => {
-        const first = await frames.next();
-        const open = readExecOpen(first.done || first.value.type !== "open" ? undefined : first.value.params);
+        const first = await firstFrame(frames, clock);
+        const open = readExecOpen(first?.type === "open" ? first.params : undefined);
         const { environment, workdir = "", ...rest } = open;
         const { kernelId, generation } = where;
         const who = actorOf(principal);
