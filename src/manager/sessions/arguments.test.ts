@@ -1,5 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { checkArgumentSizes, MAX_ARGUMENT_BYTES, MAX_ARGUMENTS_BYTES } from "./arguments.ts";
+import { readExecOpen } from "./exec-rules.ts";
 
 const codes = (command: readonly string[] | string) =>
   checkArgumentSizes(command, "command").map(({ code, field }) => `${code} ${field}`);
@@ -28,5 +29,10 @@ describe("the size of a command", () => {
     const left = MAX_ARGUMENTS_BYTES - 7 * (MAX_ARGUMENT_BYTES + 9);
     expect(codes([...eights.slice(1), "a".repeat(left - 9)])).toEqual([]);
     expect(codes([...eights.slice(1), "a".repeat(left - 8)])).toEqual(TOO_LONG);
+  });
+
+  test("a command for a running session is measured too", () => {
+    expect(readExecOpen({ argv: ["echo", "é".repeat(65_535)] }).argv.length).toBe(2);
+    expect(() => readExecOpen({ argv: ["echo", "é".repeat(65_536)] })).toThrow("131072 bytes in UTF-8");
   });
 });

@@ -1,6 +1,7 @@
 import { type ExecOpen, execOpen } from "../../contract/sessions.ts";
 import { BerthError } from "../../kit/errors.ts";
 import type { Refusal } from "./admission-types.ts";
+import { checkArgumentSizes } from "./arguments.ts";
 import { checkEnvironment } from "./environment.ts";
 
 const isText = (text: string) => text.isWellFormed() && !text.includes("\0");
@@ -8,7 +9,7 @@ const isText = (text: string) => text.isWellFormed() && !text.includes("\0");
 function checkArguments(argv: readonly string[]): readonly Refusal[] {
   const refuse = (code: string, sentence: string) => [{ code, field: "argv", sentence, details: {} }];
   if (argv[0] === "") return refuse("command-missing", "The command's first word, the program, is empty.");
-  if (argv.every(isText)) return [];
+  if (argv.every(isText)) return checkArgumentSizes(argv, "argv");
   return refuse("invalid-command", "The command holds a NUL or text that is not valid Unicode.");
 }
 
