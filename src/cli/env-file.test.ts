@@ -38,6 +38,24 @@ describe("readEnvironment", () => {
     }
   });
 
+  test("what is no text is refused, not changed", () => {
+    const dir = mkdtempSync(join(tmpdir(), "berth-env-"));
+    try {
+      writeFileSync(join(dir, "latin1"), Buffer.from([0x41, 0x3d, 0xe9, 0x0a]));
+      expect(() => readEnvironment([join(dir, "latin1")], [], caller)).toThrow("latin1 is not UTF-8 text");
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
+    expect(() => readEnvironment([], ["BAD"], { BAD: "caf\ufffd" })).toThrow(
+      "BAD has here is not UTF-8 text",
+    );
+    expect(readEnvironment([], ["A=\ufffd"], {})).toEqual({ A: "\ufffd" });
+  });
+
+  test("no name is lost on the way", () => {
+    expect(Object.entries(readEnvironment([], ["__proto__=x"], caller))).toEqual([["__proto__", "x"]]);
+  });
+
   test("a file that is not there is named", () => {
     expect(() => readEnvironment(["/no/such.env"], [], caller)).toThrow("/no/such.env cannot be read");
   });

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { BerthError, messageOf } from "../kit/errors.ts";
+import { decodeUtf8 } from "./utf8.ts";
 
 type Variables = Readonly<Record<string, string | undefined>>;
 
@@ -13,6 +14,11 @@ function assignment(text: string, where: string, caller: Variables): [string, st
   const value = caller[name];
   if (value === undefined) {
     throw new BerthError("invalid-environment", `${where}: the variable ${name} is not set here.`);
+  }
+  // What the runtime puts in the place of bytes that are no text.
+  if (value.includes("\ufffd")) {
+    const sentence = `${where}: the value that ${name} has here is not UTF-8 text (or holds U+FFFD).`;
+    throw new BerthError("invalid-environment", sentence);
   }
   return [name, value];
 }
@@ -31,22 +37,27 @@ export function parseEnvFile(text: string, file: string, caller: Variables): Rec
   return Object.fromEntries(pairs);
 }
 
+function readText(file: string): string {
+  let bytes: Uint8Array;
+  try {
+    bytes = readFileSync(file);
+  } catch (error) {
+    const sentence = `--env-file: ${file} cannot be read: ${messageOf(error)}.`;
+    throw new BerthError("invalid-environment", sentence);
+  }
+  const text = decodeUtf8(bytes);
+  if (text !== undefined) return text;
+  throw new BerthError("invalid-environment", `--env-file: ${file} is not UTF-8 text.`);
+}
+
 /** The variables of `--env-file` and `-e`; the later one wins, and `-e` over every file. */
 export function readEnvironment(
   files: readonly string[],
   words: readonly string[],
   caller: Variables,
 ): Record<string, string> {
-  const fromFiles = files.map((file) => {
-    let text: string;
-    try {
-      text = readFileSync(file, "utf8");
-    } catch (error) {
-      const sentence = `--env-file: ${file} cannot be read: ${messageOf(error)}.`;
-      throw new BerthError("invalid-environment", sentence);
-    }
-    return parseEnvFile(text, file, caller);
+  const fromFiles = files.flatMap((file) => {
+    return Object.entries(parseEnvFile(readText(file), file, caller));
   });
-  const fromWords = Object.fromEntries(words.map((word) => assignment(word, "-e", caller)));
-  return Object.assign({}, ...fromFiles, fromWords);
+  return Object.fromEntries([...fromFiles, ...words.map((word) => assignment(word, "-e", caller))]);
 }

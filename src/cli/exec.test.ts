@@ -206,3 +206,10 @@ test("a wrong line never has a code that the command might have", async () => {
   }
   expect((await cli("http://127.0.0.1:9", ["logs", "--nosuch"])).code).toBe(2);
 });
+
+test("a command that is no text is not sent", async () => {
+  const line = ["exec", "a", "--", "cat", "caf\ufffd"];
+  const { code, stderr } = await cli("http://127.0.0.1:9", line, { argvIsText: false });
+  expect(code).toBe(125);
+  expect(stderr).toContain("bytes that are not UTF-8");
+});

@@ -21,3 +21,13 @@ test("only a pipe without a reader is a reader that has gone", async () => {
     "output-failed: The output cannot be written: no space left on device.",
   );
 });
+
+test("words that are no UTF-8 are noticed, the replacement character itself is text", () => {
+  const script = `const { processIo } = await import(${JSON.stringify(join(import.meta.dir, "io.ts"))});
+    process.stdout.write(String(processIo().argvIsText));`;
+  const told = (word: string) =>
+    Bun.spawnSync(["/bin/sh", "-c", `"$BUN" -e "$SCRIPT" "$(printf '${word}')"`], {
+      env: { BUN: process.execPath, SCRIPT: script, PATH: "/usr/bin:/bin" },
+    }).stdout.toString();
+  expect([told("caf\\351"), told("caf\\357\\277\\275"), told("plain")]).toEqual(["false", "true", "true"]);
+});

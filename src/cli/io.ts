@@ -1,6 +1,7 @@
+import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { BerthError } from "../kit/errors.ts";
-import { codeOf } from "./faults.ts";
+import { isUtf8 } from "./utf8.ts";
 
 export type SignalName = "SIGINT" | "SIGTERM" | "SIGHUP" | "SIGQUIT" | "SIGWINCH";
 
@@ -13,6 +14,8 @@ export interface Io {
   /** Whether the process runs as root. */
   readonly root: boolean;
   readonly hostname: string;
+  /** Whether the words of the command line are text: others reach us with their bytes replaced. */
+  readonly argvIsText: boolean;
   /**
    * Writes; resolves once the receiver took it. Throws `output-closed` when the receiver is gone and `output-failed`
    * when it could not be written for another reason, such as a full disk.
@@ -31,7 +34,7 @@ export interface Io {
 
 /** What a failed write means; only a pipe without a reader is a reader that has gone. */
 export function writeFault(cause: Error): BerthError {
-  if (codeOf(cause) === "EPIPE") {
+  if ("code" in cause && cause.code === "EPIPE") {
     return new BerthError("output-closed", "Nobody reads the output any more.", { cause });
   }
   const why = cause.message.replace(/^[A-Z]+: /, "").replace(/, write$/, "");
@@ -76,6 +79,16 @@ function rawMode(stdin: NodeJS.ReadStream): (on: boolean) => void {
   };
 }
 
+/** The runtime puts U+FFFD in the place of bytes that are no UTF-8; a person may also have typed that character. */
+function argvIsText(): boolean {
+  if (!process.argv.some((word) => word.includes("\ufffd"))) return true;
+  try {
+    return isUtf8(readFileSync("/proc/self/cmdline"));
+  } catch {
+    return true;
+  }
+}
+
 /** The process's own streams, terminal and signals. */
 export function processIo(): Io {
   // A closed pipe is told by the callback of the write that met it; the event needs a listener all the same.
@@ -98,6 +111,7 @@ export function processIo(): Io {
     stderrTty: stderr.isTTY === true,
     root: process.getuid?.() === 0,
     hostname: hostname(),
+    argvIsText: argvIsText(),
     out: writer(stdout),
     err: writer(stderr),
     stdin: () => ({ [Symbol.asyncIterator]: () => ({ next }) }),

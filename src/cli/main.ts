@@ -80,6 +80,7 @@ export async function runCli(
     tail === undefined,
   );
   try {
+    if (!io.argvIsText) throw usage("The command line holds bytes that are not UTF-8, and cannot be sent.");
     await program.parseAsync([...head], { from: "user" });
   } catch (error) {
     code = await faultCode(io, error, { json, failCode: ownCode ?? EXIT_REFUSED, usageCode, printed });

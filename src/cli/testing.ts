@@ -26,6 +26,7 @@ export type TestIoOptions = {
   readonly stdoutTty?: boolean;
   readonly stderrTty?: boolean;
   readonly root?: boolean;
+  readonly argvIsText?: boolean;
   /** Bytes of stdout after which its reader is gone. */
   readonly closeStdoutAfter?: number;
   /** Bytes of stdout after which the disk that takes it is full. */
@@ -50,6 +51,7 @@ export function testIo(options: TestIoOptions = {}): TestIo {
     stderrTty: options.stderrTty ?? false,
     root: options.root ?? false,
     hostname: "test-host",
+    argvIsText: options.argvIsText ?? true,
     out: async (data) => {
       written += data.length;
       if (written > (options.closeStdoutAfter ?? Number.POSITIVE_INFINITY)) {
