@@ -17,9 +17,20 @@ import {
 import { defineRoute, needs } from "./route.ts";
 import { SESSION_RESULTS, SESSION_STATUSES, SESSION_TYPES } from "./states.ts";
 
-/** Names are checked by the admission rules, so that all refusals come together. */
+/**
+ * Names are checked by the admission rules, so that all refusals come together. One name no object of ours can hold,
+ * and it would be dropped without a word.
+ */
 const environment = z
-  .record(z.string().max(256), z.string().max(131_072))
+  .preprocess(
+    (given: Record<string, string>, context) => {
+      if (typeof given === "object" && given !== null && Object.hasOwn(given, "__proto__")) {
+        context.addIssue({ code: "custom", message: "No environment variable can be named `__proto__`." });
+      }
+      return given;
+    },
+    z.record(z.string().max(256), z.string().max(131_072)),
+  )
   .meta({ description: "Environment variables" });
 const tags = z.array(tag).max(20);
 

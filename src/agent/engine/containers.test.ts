@@ -61,7 +61,7 @@ describe("the main process", () => {
 
 describe("the environment", () => {
   test("cannot be widened by its owner", () => {
-    const environment = { HOME: "/root", NVIDIA_VISIBLE_DEVICES: "all", A: "1=2" };
+    const environment = { NVIDIA_VISIBLE_DEVICES: "all", A: "1=2" };
     expect(containerEnvironment(spec({ environment })).sort()).toEqual([
       "A=1=2",
       "HOME=/home/work",
@@ -69,6 +69,14 @@ describe("the environment", () => {
       "NVIDIA_VISIBLE_DEVICES=void",
       "USER=work",
     ]);
+  });
+
+  test("has a home and a user, which its owner may change", () => {
+    expect(containerEnvironment(spec({ uid: 0 }))).toContain("USER=root");
+    const own = { HOME: "/data", USER: "kim", LOGNAME: "kim" };
+    const env = containerEnvironment(spec({ environment: own }));
+    expect(env).toEqual(expect.arrayContaining(["HOME=/data", "USER=kim", "LOGNAME=kim"]));
+    expect(env).toHaveLength(4);
   });
 
   test("has a path in the host environment, which its owner may change", () => {

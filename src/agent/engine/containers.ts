@@ -70,18 +70,21 @@ function argvOf(spec: KernelSpec): string[] {
   throw new BerthError("engine-refused", "The session has no command to run.", { field: "command" });
 }
 
-/** Environment of the main process; what the platform sets wins over what the owner asked for. */
+/**
+ * Environment of the main process. Home and user are only advice, which the manager or the owner may have other words
+ * for; what opens devices is the platform's alone.
+ */
 export function containerEnvironment(spec: KernelSpec): string[] {
-  const defaults = spec.imageIsHost ? { PATH: HOST_PATH, LANG: "C.UTF-8" } : {};
   const name = spec.uid === 0 ? "root" : USER_NAME;
-  const ours = {
+  const defaults = {
+    ...(spec.imageIsHost ? { PATH: HOST_PATH, LANG: "C.UTF-8" } : {}),
     HOME: USER_HOME,
     USER: name,
     LOGNAME: name,
-    // A default runtime of the engine would otherwise show every GPU to whoever asks for it.
-    NVIDIA_VISIBLE_DEVICES: "void",
   };
-  const merged = { ...defaults, ...spec.environment, ...ours };
+  // A default runtime of the engine would otherwise show every GPU to whoever asks for it.
+  const forced = { NVIDIA_VISIBLE_DEVICES: "void" };
+  const merged = { ...defaults, ...spec.environment, ...forced };
   return Object.entries(merged).map(([key, value]) => `${key}=${value}`);
 }
 

@@ -25,6 +25,7 @@ const environment = (over: Partial<EnvironmentFacts> = {}) =>
     imageNames: null,
     imageIsHost: false,
     nvidiaDevices: [],
+    uid: 1000,
     user: {},
     ...over,
   });
@@ -50,6 +51,12 @@ describe("the environment of a kernel", () => {
     const own = environment({ user: { OMP_NUM_THREADS: "7" } });
     expect([own.OMP_NUM_THREADS, own.MKL_NUM_THREADS]).toEqual(["7", "2"]);
     expect([99, 1000, 1999, 2000].map(coreCount)).toEqual([1, 1, 1, 2]);
+  });
+  test("home and user are those of the account, and a person's own go before", () => {
+    const of = ({ HOME, USER, LOGNAME }: Readonly<Record<string, string>>) => [HOME, USER, LOGNAME];
+    expect(of(environment())).toEqual(["/home/work", "work", "work"]);
+    expect(of(environment({ uid: 0 }))).toEqual(["/home/work", "root", "root"]);
+    expect(of(environment({ user: { HOME: "/x", USER: "kim" } }))).toEqual(["/x", "kim", "work"]);
   });
   test("the language is set only where the image is known to set none", () => {
     expect(environment().LANG).toBeUndefined();

@@ -88,6 +88,8 @@ export type EnvironmentFacts = {
   readonly imageIsHost: boolean;
   /** UUIDs of the NVIDIA devices that were allocated. */
   readonly nvidiaDevices: readonly string[];
+  /** User id of the processes; 0 is root. */
+  readonly uid: number;
   readonly user: Readonly<Record<string, string>>;
 };
 
@@ -143,6 +145,7 @@ function forced(facts: EnvironmentFacts): Record<string, string> {
  */
 export function kernelEnvironment(facts: EnvironmentFacts): Readonly<Record<string, string>> {
   const cores = String(coreCount(facts.slots.cpu));
+  const account = facts.uid === 0 ? "root" : "work";
   const corecountNames = facts.corecountNames.filter((name) => NAME.test(name));
   // Where it is not known what the image sets, its own language is left to it.
   const setLang = facts.imageIsHost || facts.imageNames?.has("LANG") === false;
@@ -151,8 +154,8 @@ export function kernelEnvironment(facts: EnvironmentFacts): Readonly<Record<stri
     ...(setLang ? { LANG: "C.UTF-8" } : {}),
     ...Object.fromEntries([...THREAD_NAMES, ...corecountNames].map((name) => [name, cores])),
     HOME,
-    USER: "work",
-    LOGNAME: "work",
+    USER: account,
+    LOGNAME: account,
     ...Object.fromEntries(user),
     ...forced(facts),
   };

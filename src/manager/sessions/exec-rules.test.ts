@@ -26,6 +26,9 @@ test("the environment of a command has the rules of a session's", () => {
   expect(codes({ environment: { "A=B": "x" } })).toEqual(["invalid-env-name"]);
   expect(codes({ environment: { "": "x" } })).toEqual(["invalid-env-name"]);
   expect(codes({ environment: { A: "a\0b" } })).toEqual(["invalid-env-value"]);
+  expect(() => readExecOpen(JSON.parse('{"argv":["x"],"environment":{"__proto__":"y"}}'))).toThrow(
+    "No environment variable can be named `__proto__`",
+  );
 });
 
 test("the folder is a whole path", () => {

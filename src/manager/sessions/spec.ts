@@ -44,6 +44,7 @@ export function kernelSpec(
       imageNames: null,
       imageIsHost: session.image_kind === "host",
       nvidiaDevices: [],
+      uid: session.owner_uid,
       user: readTextMap(session.environment),
     }),
     cpuMilli: kernel.cpu,
