@@ -30,7 +30,12 @@ const ONLY_IN: readonly { readonly packages: readonly string[]; readonly folder:
 
 const PURE_PARTS = ["kit", "contract"];
 // What manager and agent must do alike with their own files: configuration, whole writes, one process a folder.
-const MAY_USE_FILES = ["src/kit/config.ts", "src/kit/atomic-file.ts", "src/kit/file-lock.ts"];
+const MAY_USE_FILES = [
+  "src/kit/config.ts",
+  "src/kit/atomic-file.ts",
+  "src/kit/file-lock.ts",
+  "src/kit/data-dir.ts",
+];
 const IO_MODULES = [
   "fs",
   "net",

@@ -1,6 +1,6 @@
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Clock } from "../kit/clock.ts";
+import { prepareDataDir } from "../kit/data-dir.ts";
 import { BerthError } from "../kit/errors.ts";
 import { type FileLock, tryFileLock } from "../kit/file-lock.ts";
 import type { AgentId } from "../kit/ids.ts";
@@ -39,9 +39,11 @@ const ADOPT_WAIT_MS = 5000;
 /** Each part's time to close; together they stay under five seconds. */
 const CLOSE_MS = 1500;
 
+const LOCK = "agent.lock";
+
 export function lockDataDir(dataDir: string): FileLock {
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  const lock = tryFileLock(join(dataDir, "agent.lock"));
+  prepareDataDir(dataDir, [LOCK, "identity.json"]);
+  const lock = tryFileLock(join(dataDir, LOCK));
   if (lock !== undefined) return lock;
   const sentence = `Another agent uses the data folder ${dataDir}. Stop it, or give this one another --data-dir.`;
   throw new BerthError("data-dir-in-use", sentence, { field: "dataDir" });

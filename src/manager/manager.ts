@@ -1,8 +1,9 @@
-import { mkdir, stat } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { ALL_ROUTES } from "../contract/api.ts";
 import type { Clock } from "../kit/clock.ts";
+import { prepareDataDir } from "../kit/data-dir.ts";
 import { BerthError } from "../kit/errors.ts";
 import { tryFileLock } from "../kit/file-lock.ts";
 import type { Logger } from "../kit/log.ts";
@@ -55,12 +56,13 @@ const LONG_CARE_MS = 10 * 60_000;
 const EVENTS_KEPT = { maxAgeMs: 7 * 24 * 3_600_000, maxRows: 200_000 };
 
 const DATABASE = "berth.sqlite";
+const LOCK = "lock";
 
 const sizeOf = async (path: string) => (await stat(path).catch(() => undefined))?.size ?? 0;
 
-async function lockDataDir(dataDir: string, shutdown: Shutdown): Promise<void> {
-  await mkdir(dataDir, { recursive: true, mode: 0o700 });
-  const lock = tryFileLock(join(dataDir, "lock"));
+function lockDataDir(dataDir: string, shutdown: Shutdown): void {
+  prepareDataDir(dataDir, [LOCK, DATABASE]);
+  const lock = tryFileLock(join(dataDir, LOCK));
   if (lock === undefined) {
     throw new BerthError(
       "data-dir-in-use",
@@ -168,7 +170,7 @@ async function buildApi(parts: ApiParts, { config, clock, log }: ManagerOptions)
 async function start(options: ManagerOptions, shutdown: Shutdown): Promise<Omit<RunningManager, "stop">> {
   const { config, clock, log } = options;
   const { dataDir } = config;
-  await lockDataDir(dataDir, shutdown);
+  lockDataDir(dataDir, shutdown);
   const store = await openStore({
     path: join(dataDir, DATABASE),
     backupDir: join(dataDir, "backups"),
