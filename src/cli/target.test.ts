@@ -53,6 +53,15 @@ describe("findTarget", () => {
     expect(find({ BERTH_URL: "https://other.example" })).rejects.toThrow("there is no token for it");
   });
 
+  test("a token without its manager's address goes to no manager", async () => {
+    keep();
+    for (const dir of [{}, { BERTH_DATA_DIR: home }, { BERTH_URL: "" }]) {
+      await expect(find({ BERTH_TOKEN: "given", ...dir })).rejects.toThrow("not BERTH_URL");
+    }
+    writeFileSync(join(home, "admin.sock"), "");
+    expect((await find({ BERTH_TOKEN: "given" }, home)).socket).toBe(join(home, "admin.sock"));
+  });
+
   test("a data folder means its socket, with or without the folder of the manager", async () => {
     keep();
     const dir = join(home, "data");

@@ -92,12 +92,19 @@ export function hasTarget(io: Io): boolean {
 
 /**
  * Finds the manager: `--data-dir` first, then BERTH_URL with BERTH_TOKEN, BERTH_DATA_DIR, what `berth
- * login` kept, and at last, for root, the socket of a manager on this machine. Throws `not-signed-in`.
+ * login` kept, and at last, for root, the socket of a manager on this machine. BERTH_URL alone takes the token
+ * that is kept for it; BERTH_TOKEN alone is refused. Throws `not-signed-in`.
  */
 export async function findTarget(io: Io, dataDir: string | undefined): Promise<Target> {
   const { env } = io;
   if (dataDir !== undefined) return localTarget(dataDir, io);
-  const kept = env.BERTH_TOKEN && env.BERTH_URL ? undefined : readCredentials(credentialsPath(env));
+  if (env.BERTH_TOKEN && !env.BERTH_URL) {
+    // Half of a script's variables must not make it talk to whichever manager is found here.
+    const sentence =
+      "BERTH_TOKEN is set, but not BERTH_URL, so it is not known which manager it is for. Set both or neither.";
+    throw new BerthError("not-signed-in", sentence);
+  }
+  const kept = env.BERTH_TOKEN ? undefined : readCredentials(credentialsPath(env));
   if (env.BERTH_URL) {
     const url = originOf(env.BERTH_URL);
     if (env.BERTH_TOKEN) return { url, token: env.BERTH_TOKEN, trust: await trustFromEnv(url, env) };
@@ -108,9 +115,7 @@ export async function findTarget(io: Io, dataDir: string | undefined): Promise<T
     );
   }
   if (env.BERTH_DATA_DIR) return localTarget(env.BERTH_DATA_DIR, io);
-  if (kept !== undefined) {
-    return env.BERTH_TOKEN ? { ...kept, token: env.BERTH_TOKEN } : kept;
-  }
+  if (kept !== undefined) return kept;
   if (io.root && socketIn(DEFAULT_DATA_DIR) !== undefined) return localTarget(DEFAULT_DATA_DIR, io);
   throw new BerthError(
     "not-signed-in",
