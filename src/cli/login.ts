@@ -91,7 +91,9 @@ async function signIn(
 
 function tokenName(io: Invocation["io"], now: number): string {
   const at = new Date(now).toISOString().slice(0, 19).replace("T", " ");
-  return `berth on ${io.hostname}, ${at}`.slice(0, 100);
+  // Names of tokens are unique, and two people's scripts may sign in within a second.
+  const mark = crypto.randomUUID().slice(0, 6);
+  return `berth on ${io.hostname.slice(0, 60)}, ${at} (${mark})`;
 }
 
 async function endOldToken(invocation: Invocation, old: Credentials): Promise<void> {

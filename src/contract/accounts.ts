@@ -189,6 +189,7 @@ export const accountRoutes = {
       ttl: durationInput.optional().meta({ description: "Time until it ends; none means 90 days" }),
     }),
     answer: { kind: "json", status: 201, schema: z.object({ token, secret: z.string() }) },
+    errors: ["name-in-use"],
   }),
   deleteToken: defineRoute({
     id: "tokens.delete",

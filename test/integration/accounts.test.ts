@@ -65,7 +65,7 @@ describe("signing in", () => {
     const { principal, password, secret } = await api.newUser("user");
     const cookie = cookieOf(await login(principal.email, password));
     const create = (headers: Record<string, string>) =>
-      api.call("POST", "/api/v1/tokens", { json: { name: "x" }, headers });
+      api.call("POST", "/api/v1/tokens", { json: { name: crypto.randomUUID() }, headers });
     const { host } = new URL(api.url);
     for (const origin of [undefined, "http://evil.test", `https://${host}`, "http://127.0.0.1:1", "null"]) {
       const response = await create({ cookie, ...(origin === undefined ? {} : { origin }) });
@@ -183,17 +183,21 @@ describe("API tokens", () => {
     expect(await readProblem(response)).toMatchObject({ status: 400, field: "ttl" });
   });
 
-  test("are ended by name, unless several have it, and one sees only one's own", async () => {
+  test("have names of their own while they work, are ended by name, and one sees only one's own", async () => {
     const { secret } = await api.newUser("user");
     const other = await api.newUser("user");
     const create = () => api.call("POST", "/api/v1/tokens", { token: secret, json: { name: "twin" } });
     const end = (name: string, token = secret) => api.call("DELETE", `/api/v1/tokens/${name}`, { token });
     const first = (await (await create()).json()) as { token: { id: string }; secret: string };
     expect((await end("twin", other.secret)).status).toBe(404);
-    await create();
-    expect(await readProblem(await end("twin"))).toMatchObject({ status: 409, code: "conflict" });
+    expect(await readProblem(await create())).toMatchObject({
+      status: 409,
+      code: "name-in-use",
+      field: "name",
+    });
     expect((await end(first.token.id)).status).toBe(204);
     expect((await api.call("GET", "/api/v1/me", { token: first.secret })).status).toBe(401);
+    expect((await create()).status).toBe(201);
     expect((await end("twin")).status).toBe(204);
     expect((await end("twin")).status).toBe(404);
   });

@@ -22,7 +22,10 @@ export type Tokens = {
     owner: UserPrincipal,
     page: { readonly cursor?: string | undefined; readonly limit: number },
   ): Promise<{ items: Token[]; next: string | null }>;
-  /** `ttlMs` is more than 0 and at most 365 days (90 by default). The secret is told this once. */
+  /**
+   * `ttlMs` is more than 0 and at most 365 days (90 by default). The secret is told this once. Throws `name-in-use`
+   * when a token of the owner that still works has the name.
+   */
   create(
     owner: UserPrincipal,
     name: string,
@@ -70,7 +73,14 @@ export function createTokens(deps: {
         expires_at: clock.wall() + ttlMs,
         last_used_at: null,
       };
-      await store.write((tx) => repository.insertToken(tx, row));
+      await store.write(async (tx) => {
+        const [same] = await repository.findApiTokens(tx, owner.userId, name, clock.wall());
+        if (same !== undefined) {
+          const sentence = `You have a token "${name}" already: take another name, or end that one first.`;
+          throw new BerthError("name-in-use", sentence, { field: "name" });
+        }
+        await repository.insertToken(tx, row);
+      });
       return { token: tokenOf(row), secret };
     },
 
