@@ -3,6 +3,7 @@ import net from "node:net";
 import { api } from "../contract/api.ts";
 import { createClient, pathOf } from "./client.ts";
 import { ApiError } from "./failures.ts";
+import { connectionFault } from "./faults.ts";
 import {
   detail,
   type FakeManager,
@@ -116,6 +117,16 @@ describe("calls", () => {
       message: expect.stringContaining(`127.0.0.1:${port}`),
     });
   });
+});
+
+test.each([
+  ["http://lab.example:7410", undefined, "write https://lab.example:7410."],
+  ["https://lab.example:7410", undefined, "cut."],
+  ["http://localhost", "/x/admin.sock", "cut."],
+])("a cut connection to %s suggests HTTPS only where that may be it", (url, socket, end) => {
+  const target = { url, trust: { kind: "system" as const }, ...(socket === undefined ? {} : { socket }) };
+  const cut = Object.assign(new Error("cut"), { code: "ECONNRESET" });
+  expect(connectionFault(target, cut).message).toEndWith(end);
 });
 
 test("a list follows its cursors and stops at the most that is wanted", async () => {

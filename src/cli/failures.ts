@@ -53,8 +53,11 @@ function lines(error: unknown): string[] {
   if (inner.length === 1 && only !== undefined) return [`berth: ${only.message} [${only.code}]`];
   const request =
     error instanceof ApiError && error.problem.status >= 500 ? ` (request ${error.problem.requestId})` : "";
+  // The sentence of several refusals is often the first of them again.
+  const repeats = only !== undefined && error.message.startsWith(only.message);
+  const sentence = repeats ? `There are ${inner.length} reasons against it.` : error.message;
   return [
-    `berth: ${error.message}${request} [${error.code}]`,
+    `berth: ${sentence}${request} [${error.code}]`,
     ...inner.map((item) => `  - ${item.message} [${item.code}]`),
   ];
 }

@@ -3,6 +3,7 @@ import type { Agent, Group } from "../contract/cluster.ts";
 import type { Image } from "../contract/images.ts";
 import { parseSlots } from "./policies.ts";
 import { cli, detail, ENDED, type FakeManager, fakeManager, problemResponse, SESSION } from "./testing.ts";
+import { otherMachinesUrl } from "./tokens.ts";
 
 let manager: FakeManager | undefined;
 afterEach(() => manager?.stop());
@@ -364,6 +365,37 @@ describe("policy", () => {
     expect(() => parseSlots("cpu", "--total")).toThrow("--total: write cpu=4");
     expect(() => parseSlots("cuda.device=x", "--total")).toThrow('"x" is not a whole number');
   });
+});
+
+test.each([
+  ["https://localhost:7410", "https://MANAGER:7410"],
+  ["http://127.8.0.1:80", "http://MANAGER"],
+  ["https://[::1]:7410", "https://MANAGER:7410"],
+  ["https://lab.example:7410", undefined],
+  ["https://10.0.0.1", undefined],
+])("an address for other machines: %s becomes %p", (url, expected) => {
+  expect(otherMachinesUrl(url)).toBe(expected);
+});
+
+test("join-token create names no loopback address for the new node", async () => {
+  const url = serve({
+    "join-tokens.create": () => ({
+      joinToken: {
+        id,
+        usesLeft: 1,
+        groupId: null,
+        group: null,
+        createdBy: "x",
+        createdAt: at,
+        expiresAt: at,
+      },
+      secret: "bj1.x",
+    }),
+  });
+  const { stdout, stderr } = await cli(url, ["join-token", "create"]);
+  expect(stdout).toBe("bj1.x\n");
+  expect(stderr).toContain(`--manager ${url.replace("127.0.0.1", "MANAGER")} `);
+  expect(stderr).toContain("an address of the manager that the new node can reach");
 });
 
 test("config check prints values with their sources and no secrets", async () => {

@@ -27,6 +27,12 @@ export function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";
 }
 
+/** A server that expects TLS cuts a plain request without a word. */
+function cutWords({ url, socket }: Target): string {
+  if (socket !== undefined || !url.startsWith("http:")) return "the connection was cut.";
+  return `the connection was cut. If the manager uses HTTPS, write ${url.replace("http:", "https:")}.`;
+}
+
 /** Says what a failed connection means. */
 export function connectionFault(target: Target, error: unknown): BerthError {
   if (isBerthError(error)) return error;
@@ -41,7 +47,7 @@ export function connectionFault(target: Target, error: unknown): BerthError {
     ENOENT: "the socket does not exist. Is the manager running?",
     ENOTFOUND: "its name is not known. Check the address.",
     EACCES: "only root may use the manager's socket.",
-    ECONNRESET: "the connection was cut.",
+    ECONNRESET: cutWords(target),
   };
   const sentence = why[codeOf(error)] ?? `${messageOf(error)}.`;
   return new BerthError("unreachable", `Cannot reach Berth at ${where}: ${sentence}`, { cause: error });

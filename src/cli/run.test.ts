@@ -95,7 +95,7 @@ describe("exit codes of run", () => {
       {},
       {
         "sessions.create": () =>
-          problemResponse("admission-refused", "The request is refused.", {
+          problemResponse("admission-refused", "shm is not below mem. (and 1 more)", {
             errors: [
               { code: "shm-too-large", message: "shm is not below mem." },
               { code: "priority-too-high", message: "Priority above 10 needs a right." },
@@ -106,8 +106,12 @@ describe("exit codes of run", () => {
     const { code, stderr, stdout } = await cli(fake.url, ["run", "--", "x"]);
     expect(code).toBe(125);
     expect(stdout).toBe("");
-    expect(stderr).toContain("shm is not below mem. [shm-too-large]");
-    expect(stderr).toContain("[priority-too-high]");
+    // Each reason once, also the one that the answer's own sentence repeats.
+    expect(stderr.trimEnd().split("\n")).toEqual([
+      "berth: There are 2 reasons against it. [admission-refused]",
+      "  - shm is not below mem. [shm-too-large]",
+      "  - Priority above 10 needs a right. [priority-too-high]",
+    ]);
   });
 
   test.each([

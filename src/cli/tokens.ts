@@ -83,6 +83,13 @@ async function joinLs(invocation: Invocation): Promise<undefined> {
   return undefined;
 }
 
+/** The address with a word in place of a host that means another machine everywhere; undefined when it is fine. */
+export function otherMachinesUrl(url: string): string | undefined {
+  const { protocol, hostname, port } = new URL(url);
+  const loopback = /^(?:localhost|.*\.localhost|127(?:\.\d+){3}|\[::1\])$/.test(hostname);
+  return loopback ? `${protocol}//MANAGER${port === "" ? "" : `:${port}`}` : undefined;
+}
+
 async function joinCreate(invocation: Invocation): Promise<undefined> {
   const { options, json, show } = invocation;
   const body = given({
@@ -94,10 +101,12 @@ async function joinCreate(invocation: Invocation): Promise<undefined> {
   const made = await client.call(api.cluster.createJoinToken, { body });
   if (json) return void (await show.json(made));
   await show.line(made.secret);
-  const manager = client.target.socket === undefined ? client.target.url : "https://THIS-MACHINE:7410";
+  const own = client.target.socket === undefined ? client.target.url : "https://localhost:7410";
+  const far = otherMachinesUrl(own);
   await show.note(
     `It ends ${show.when(made.joinToken.expiresAt)}. On the new node: ` +
-      `sudo ./installer/install.sh --agent --manager ${manager} --token TOKEN`,
+      `sudo ./installer/install.sh --agent --manager ${far ?? own} --token TOKEN` +
+      (far === undefined ? "" : "\nWrite for MANAGER an address of the manager that the new node can reach."),
   );
   return undefined;
 }

@@ -186,7 +186,7 @@ const commands: readonly CommandSpec[] = [
   },
   {
     usage: "deactivate <user>",
-    summary: "Lock a user out; all that the user holds open ends",
+    summary: "Lock a user out: sign-ins, tokens, open streams and terminals end; sessions run on",
     completes: "users",
     examples: ["berth user deactivate kim@lab.example"],
     run: setActive(false),
