@@ -15,6 +15,7 @@ const ROLES: Readonly<Record<string, () => Promise<Run>>> = {
 const configChecks = {
   manager: async (argv: readonly string[]) => (await import("./manager/config.ts")).checkManagerConfig(argv),
   agent: async (argv: readonly string[]) => (await import("./agent/config.ts")).checkAgentConfig(argv),
+  up: async (argv: readonly string[]) => (await import("./up.ts")).checkUpConfig(argv),
 };
 
 /** Exit code of a client command that Berth itself refused or failed, apart from what a session's command returns. */

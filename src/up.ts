@@ -5,11 +5,11 @@ import { z } from "zod";
 import { type RunningAgent, startAgent } from "./agent/agent.ts";
 import { type AgentConfig, agentConfig } from "./agent/config.ts";
 import { systemClock } from "./kit/clock.ts";
-import { describeConfig, loadConfig } from "./kit/config.ts";
+import { describeConfig, type LoadedConfig, loadConfig } from "./kit/config.ts";
 import { BerthError, messageOf } from "./kit/errors.ts";
 import { createLogger, type Logger } from "./kit/log.ts";
 import { endSignal, surviveFaults } from "./kit/process.ts";
-import { checkTogether, type ManagerConfig, managerConfig } from "./manager/config.ts";
+import { checkFiles, checkTogether, type ManagerConfig, managerConfig } from "./manager/config.ts";
 import { tellFirstAdmin } from "./manager/main.ts";
 import { type RunningManager, startManager } from "./manager/manager.ts";
 
@@ -48,17 +48,21 @@ ${describeConfig(upConfig)}
 const NODE_WAIT_MS = 60_000;
 const LOOK_MS = 50;
 
-type Configs = { readonly manager: ManagerConfig; readonly agent: AgentConfig };
+type Configs = {
+  readonly manager: ManagerConfig;
+  readonly agent: AgentConfig;
+  readonly loaded: LoadedConfig<z.output<typeof upConfig>>;
+};
 
 function loadConfigs(argv: readonly string[]): Configs {
-  const { value } = loadConfig({
+  const loaded = loadConfig({
     schema: upConfig,
     argv,
     env: process.env,
     booleans: ["behindProxy"],
     envPrefixes: ["BERTH_UP_", "BERTH_"],
   });
-  const { engineSocket: socket, name: node, subnetPool: pool, ...rest } = value;
+  const { engineSocket: socket, name: node, subnetPool: pool, ...rest } = loaded.value;
   const { reservedCpu: cpu, reservedMem: mem, scratchSize: size, scratchMode: mode, ...shared } = rest;
   const manager = { ...shared, dataDir: resolve(shared.dataDir) };
   checkTogether(manager);
@@ -74,7 +78,14 @@ function loadConfigs(argv: readonly string[]): Configs {
     logLevel: manager.logLevel,
     ...(pool === undefined ? {} : { subnetPool: pool }),
   };
-  return { manager, agent };
+  return { manager, agent, loaded };
+}
+
+/** For `berth config check up`: what holds. Throws `invalid-config`. */
+export async function checkUpConfig(argv: readonly string[]): Promise<Configs["loaded"]> {
+  const { manager, loaded } = loadConfigs(argv);
+  await checkFiles(manager);
+  return loaded;
 }
 
 /** The manager as this machine reaches it, whatever name others use. */

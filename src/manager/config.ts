@@ -3,6 +3,10 @@ import { z } from "zod";
 import { type LoadedConfig, loadConfig } from "../kit/config.ts";
 import { booleanField, durationField, listField, sizeField } from "../kit/config-fields.ts";
 import { BerthError } from "../kit/errors.ts";
+import { readNetwork } from "./network.ts";
+import { readTlsFiles } from "./tls-files.ts";
+
+const LAST_PORT = 65_535;
 
 export type Address = { readonly host: string; readonly port: number };
 
@@ -14,7 +18,7 @@ const addressField = () =>
     .transform((text, ctx): Address => {
       const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]*)):(\d{1,5})$/.exec(text);
       const port = Number(match?.[3]);
-      if (match === null || port > 65_535) {
+      if (match === null || port > LAST_PORT) {
         ctx.addIssue({
           code: "custom",
           message: `"${text}" is no address such as 127.0.0.1:7410 or 0.0.0.0:7410`,
@@ -27,6 +31,25 @@ const addressField = () =>
 const text = (about: string) => z.string("must be text").trim().min(1, "must not be empty").describe(about);
 
 const LEVELS = ["trace", "debug", "info", "warn", "error", "silent"] as const;
+
+const SHORTEST_MS = 1_000;
+const LONGEST_MS = 24 * 3_600_000;
+
+/** How often something is done. */
+const periodField = () =>
+  durationField().refine((ms) => ms >= SHORTEST_MS && ms <= LONGEST_MS, {
+    error: "must be between 1s and 1d",
+  });
+
+const networksField = () =>
+  listField().superRefine((networks, ctx) => {
+    const wrong = networks.find((network) => readNetwork(network) === undefined);
+    if (wrong === undefined) return;
+    ctx.addIssue({
+      code: "custom",
+      message: `"${wrong}" is no address or network such as 10.0.0.0/8`,
+    });
+  });
 
 /** Every key of the manager's configuration. */
 export const managerConfig = z.object({
@@ -50,7 +73,7 @@ export const managerConfig = z.object({
   behindProxy: booleanField()
     .default(false)
     .describe("Plain HTTP behind a proxy that ends TLS and sets X-Forwarded-For and -Proto"),
-  trustedProxies: listField()
+  trustedProxies: networksField()
     .default([])
     .describe("Addresses or networks of proxies; loopback and private networks by default"),
   logLevel: z
@@ -66,10 +89,10 @@ export const managerConfig = z.object({
   logTotal: sizeField()
     .default(20 * 1024 * 1024 * 1024)
     .describe("Output kept of all ended sessions together"),
-  agentHeartbeat: durationField().default(5_000).describe("How often agents say that they live"),
+  agentHeartbeat: periodField().default(5_000).describe("How often agents say that they live"),
   agentLostAfter: durationField().default(40_000).describe("Silence after which an agent counts as lost"),
-  agentReport: durationField().default(30_000).describe("How often agents report everything that they have"),
-  agentUsage: durationField().default(10_000).describe("How often agents report what is used"),
+  agentReport: periodField().default(30_000).describe("How often agents report everything that they have"),
+  agentUsage: periodField().default(10_000).describe("How often agents report what is used"),
 });
 export type ManagerConfig = z.output<typeof managerConfig>;
 
@@ -89,6 +112,10 @@ export function checkTogether(config: ManagerConfig): void {
   }
   if (tlsCert !== undefined && behindProxy) {
     throw refuse("behindProxy", "behind-proxy means plain HTTP: it does not go with tls-cert.");
+  }
+  if (config.agentListen === undefined && config.listen.port === LAST_PORT) {
+    const sentence = `listen has the last port, ${LAST_PORT}, so none is behind it for agents: give agent-listen, or a lower port.`;
+    throw refuse("listen", sentence);
   }
   if (agentLostAfter < 2 * agentHeartbeat) {
     throw refuse("agentLostAfter", "agent-lost-after must be at least twice agent-heartbeat.");
@@ -120,7 +147,14 @@ export function loadManagerConfig({
   return loaded;
 }
 
+/** What only the files say that a configuration names. Throws `invalid-config`. */
+export async function checkFiles({ tlsCert, tlsKey }: ManagerConfig): Promise<void> {
+  if (tlsCert !== undefined && tlsKey !== undefined) await readTlsFiles(tlsCert, tlsKey);
+}
+
 /** For `berth config check manager`: what holds, from the installed file unless another is named. */
-export function checkManagerConfig(argv: readonly string[]): LoadedConfig<ManagerConfig> {
-  return loadManagerConfig({ argv, file: MANAGER_FILE });
+export async function checkManagerConfig(argv: readonly string[]): Promise<LoadedConfig<ManagerConfig>> {
+  const loaded = loadManagerConfig({ argv, file: MANAGER_FILE });
+  await checkFiles(loaded.value);
+  return loaded;
 }

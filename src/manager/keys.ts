@@ -3,7 +3,7 @@ import { hostname, networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { writeFileAtomic } from "../kit/atomic-file.ts";
 import type { Clock } from "../kit/clock.ts";
-import { BerthError, messageOf } from "../kit/errors.ts";
+import { BerthError } from "../kit/errors.ts";
 import type { ClusterId } from "../kit/ids.ts";
 import type { Logger } from "../kit/log.ts";
 import { type Ca, createCa, issueServerCertificate, loadCa, selfSignedHttps } from "../wire/ca.ts";
@@ -83,22 +83,4 @@ export async function loadSelfSigned(options: {
   await keep(path, made);
   log.info("made a certificate for HTTPS");
   return made;
-}
-
-/** The lab's own certificate. Throws `invalid-config`, naming the file that cannot be used. */
-export async function readTlsFiles(certPath: string, keyPath: string): Promise<KeyedCertificate> {
-  const read = async (path: string, field: string, mark: string) => {
-    let text: string;
-    try {
-      text = await readFile(path, "utf8");
-    } catch (err) {
-      throw new BerthError("invalid-config", `${path} cannot be read: ${messageOf(err)}.`, { field });
-    }
-    if (text.includes(mark)) return text;
-    throw new BerthError("invalid-config", `${path} holds no PEM text with "${mark}".`, { field });
-  };
-  return {
-    certPem: await read(certPath, "tlsCert", "BEGIN CERTIFICATE"),
-    keyPem: await read(keyPath, "tlsKey", "PRIVATE KEY"),
-  };
 }

@@ -22,11 +22,12 @@ import { createIdempotency, type Idempotency } from "./http/idempotency.ts";
 import { createMetrics, gaugeOf, type Metrics } from "./http/metrics.ts";
 import { loadPages } from "./http/pages.ts";
 import { type HttpServer, startHttpServer, type TlsFiles } from "./http/server.ts";
-import { loadClusterKeys, loadSelfSigned, readTlsFiles } from "./keys.ts";
+import { loadClusterKeys, loadSelfSigned } from "./keys.ts";
 import { policyApi } from "./policies/routes.ts";
 import { createPolicies } from "./policies/service.ts";
 import { openStore, type Store } from "./store/store.ts";
 import { systemApi } from "./system/routes.ts";
+import { readTlsFiles } from "./tls-files.ts";
 
 export type ManagerOptions = {
   readonly config: ManagerConfig;

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
-import { networkOf } from "./network.ts";
+import { networkOf, readNetwork } from "./network.ts";
 
 const word = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 0xffff }));
 const words = (length: number) => fc.array(word, { minLength: length, maxLength: length });
@@ -30,5 +30,30 @@ describe("the network of an address", () => {
         expect(networkOf(shortest(whole))).toBe(networkOf(whole));
       }),
     );
+  });
+});
+
+describe("what is written as an address or network", () => {
+  test.each([
+    ["192.0.2.1", { address: "192.0.2.1", family: "ipv4", bits: undefined }],
+    ["10.0.0.0/8", { address: "10.0.0.0", family: "ipv4", bits: 8 }],
+    ["0.0.0.0/0", { address: "0.0.0.0", family: "ipv4", bits: 0 }],
+    ["fd00::/128", { address: "fd00::", family: "ipv6", bits: 128 }],
+  ] as const)("%s", (text, network) => {
+    expect(readNetwork(text)).toEqual(network);
+  });
+
+  test.each([
+    "zzz",
+    "",
+    "/8",
+    "10.0.0.0/",
+    "10.0.0.0/33",
+    "10.0.0.0/-1",
+    "10.0.0/8",
+    "fd00::/129",
+    "::1/1/1",
+  ])("%p is none", (text) => {
+    expect(readNetwork(text)).toBeUndefined();
   });
 });

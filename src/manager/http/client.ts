@@ -1,5 +1,6 @@
 import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { BerthError } from "../../kit/errors.ts";
+import { readNetwork } from "../network.ts";
 
 /** What is known of the client before anything of its request is believed. */
 export type Client = {
@@ -22,17 +23,17 @@ const PRIVATE = ["127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.1
 function listOf(networks: readonly string[]): BlockList {
   const list = new BlockList();
   for (const network of networks) {
-    const [address = "", bits] = network.split("/");
-    const family = isIPv4(address) ? "ipv4" : isIPv6(address) ? "ipv6" : undefined;
-    if (family === undefined) {
+    const read = readNetwork(network);
+    if (read === undefined) {
       throw new BerthError(
         "invalid-config",
         `trusted-proxies: "${network}" is no address or network such as 10.0.0.0/8.`,
         { field: "trustedProxies" },
       );
     }
+    const { address, family, bits } = read;
     if (bits === undefined) list.addAddress(address, family);
-    else list.addSubnet(address, Number(bits), family);
+    else list.addSubnet(address, bits, family);
   }
   return list;
 }
