@@ -7,6 +7,8 @@ export type ConfigCheck = (argv: readonly string[]) => Promise<CheckedConfig> | 
 export type CheckedConfig = {
   readonly value: Readonly<Record<string, unknown>>;
   readonly sources: Readonly<Record<string, string>>;
+  /** Values that have a unit, as flags and files write them. */
+  readonly written?: Readonly<Record<string, string>>;
 };
 
 const SECRET = /token|password|secret/i;
@@ -21,8 +23,9 @@ function written(value: unknown): string {
   if (value === null || (Array.isArray(value) && value.length === 0)) return "-";
   if (typeof value !== "object") return String(value);
   if (Array.isArray(value)) return value.join(", ");
-  const { host, port } = { host: undefined, port: undefined, ...value };
-  return typeof host === "string" ? `${host}:${port}` : JSON.stringify(value);
+  if (!("host" in value) || !("port" in value)) return JSON.stringify(value);
+  const host = String(value.host);
+  return `${host.includes(":") ? `[${host}]` : host}:${value.port}`;
 }
 
 /** `berth config check`, for the roles whose checks the caller knows. */
@@ -39,14 +42,16 @@ export function configFamily(checks: Readonly<Record<string, ConfigCheck>>): Fam
       if (run === undefined)
         throw usage(`"${role}" is not a role with a configuration: ${roles.join(", ")}.`);
       const file = options.text("config");
-      const { value, sources } = await run(file === undefined ? [] : ["--config", file]);
+      const { value, sources, written: texts = {} } = await run(file === undefined ? [] : ["--config", file]);
       const entries = Object.keys(sources).map((key) => {
-        return { key: kebab(key), value: hideSecret(key, value[key]), source: sources[key] ?? "" };
+        const shown = hideSecret(key, value[key]);
+        return { key: kebab(key), value: shown, text: texts[key], source: sources[key] ?? "" };
       });
       if (json) {
-        await show.json(Object.fromEntries(entries.map(({ key, ...entry }) => [key, entry])));
+        const byKey = entries.map(({ key, value: plain, source }) => [key, { value: plain, source }]);
+        await show.json(Object.fromEntries(byKey));
       } else {
-        const rows = entries.map((entry) => [entry.key, written(entry.value), entry.source]);
+        const rows = entries.map((entry) => [entry.key, entry.text ?? written(entry.value), entry.source]);
         await show.table(["KEY", "VALUE", "FROM"], rows, "Nothing to configure.");
       }
       return undefined;

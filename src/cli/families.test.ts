@@ -383,8 +383,6 @@ test("join-token create names no loopback address for the new node", async () =>
       joinToken: {
         id,
         usesLeft: 1,
-        groupId: null,
-        group: null,
         createdBy: "x",
         createdAt: at,
         expiresAt: at,
@@ -404,14 +402,32 @@ test("config check prints values with their sources and no secrets", async () =>
   const io = testIo();
   const configChecks = {
     manager: () => ({
-      value: { listen: { host: "127.0.0.1", port: 7410 }, token: "hush", tlsCert: undefined },
-      sources: { listen: "flag --listen", token: "variable BERTH_TOKEN", tlsCert: "default" },
+      value: {
+        listen: { host: "127.0.0.1", port: 7410 },
+        agentListen: { host: "::1", port: 7411 },
+        token: "hush",
+        tlsCert: undefined,
+        logLimit: 2 ** 24,
+      },
+      sources: {
+        listen: "flag --listen",
+        agentListen: "default",
+        token: "variable BERTH_TOKEN",
+        tlsCert: "default",
+        logLimit: "default",
+      },
+      written: { logLimit: "16m" },
     }),
   };
   expect(await runCli(["config", "check", "manager"], { configChecks }, io)).toBe(0);
   expect(io.stdout()).toMatch(/listen +127.0.0.1:7410 +flag --listen/);
   expect(io.stdout()).toMatch(/tls-cert +- +default/);
+  expect(io.stdout()).toMatch(/agent-listen +\[::1\]:7411 +default/);
+  expect(io.stdout()).toMatch(/log-limit +16m +default/);
   expect(io.stdout()).not.toContain("hush");
+  const asJson = testIo();
+  await runCli(["config", "check", "manager", "--json"], { configChecks }, asJson);
+  expect(JSON.parse(asJson.stdout())["log-limit"]).toEqual({ value: 2 ** 24, source: "default" });
   expect(await runCli(["config", "check", "agnet"], { configChecks }, testIo())).toBe(2);
 });
 

@@ -1,10 +1,24 @@
 import { z } from "zod";
-import { parseCpu } from "./cpu.ts";
-import { parseDuration } from "./duration.ts";
+import { formatCpu, parseCpu } from "./cpu.ts";
+import { formatDuration, parseDuration } from "./duration.ts";
 import { messageOf } from "./errors.ts";
-import { parseSize } from "./size.ts";
+import { formatSizeShort, parseSize } from "./size.ts";
 
 /** Fields for a configuration schema. Each takes what a TOML file gives (typed) and what a flag gives (text). */
+
+/** How a field's number is written in flags and files, by the unit in its metadata. */
+export const WRITTEN = {
+  bytes: formatSizeShort,
+  "milli-cores": formatCpu,
+  ms: formatDuration,
+} as const;
+export type Unit = keyof typeof WRITTEN;
+
+export function isUnit(text: unknown): text is Unit {
+  return typeof text === "string" && Object.hasOwn(WRITTEN, text);
+}
+
+const measured = (unit: Unit) => ({ unit });
 
 const NAMELESS = "it";
 
@@ -25,19 +39,23 @@ const text = z.string("must be text").trim();
 
 /** Bytes: `"10g"`, or a whole number of bytes. */
 export const sizeField = () =>
-  z.union([wholeNumber, text.transform(parsed((value) => parseSize(value, NAMELESS)))], {
-    error: 'must be a size such as "10g"',
-  });
+  z
+    .union([wholeNumber, text.transform(parsed((value) => parseSize(value, NAMELESS)))], {
+      error: 'must be a size such as "10g"',
+    })
+    .meta(measured("bytes"));
 
 /** Milli-cores: `"0.5"`, `"2"`, `"500m"`; a bare number in a file counts cores. 0 is allowed. */
 export const cpuField = () =>
   z
     .union([z.number(), text], { error: 'must be an amount of CPU such as "0.5"' })
     .transform((value) => String(value))
-    .transform(parsed((value) => (value === "0" ? 0 : parseCpu(value, NAMELESS))));
+    .transform(parsed((value) => (value === "0" ? 0 : parseCpu(value, NAMELESS))))
+    .meta(measured("milli-cores"));
 
 /** Milliseconds: `"90s"`, `"10m"`. */
-export const durationField = () => text.transform(parsed((value) => parseDuration(value, NAMELESS)));
+export const durationField = () =>
+  text.transform(parsed((value) => parseDuration(value, NAMELESS))).meta(measured("ms"));
 
 const BOOLEANS: Readonly<Record<string, boolean>> = {
   true: true,

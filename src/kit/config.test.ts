@@ -73,6 +73,12 @@ describe("layers", () => {
     expect(value.managerUrl).toBe("m");
   });
 
+  test("sizes, durations and CPU are told as they are written, defaults too", () => {
+    const toml = 'manager = "https://x"\nwait = "720h"\nreserved-cpu = 0.5\nscratch-size = 16777216';
+    expect(load({ toml }).written).toEqual({ scratchSize: "16m", wait: "30d", reservedCpu: "0.5" });
+    expect(load({ argv: ["--manager", "x"] }).written).toEqual({ scratchSize: "10", reservedCpu: "0" });
+  });
+
   test("booleans, numbers and lists are read from text and from typed values", () => {
     const { value } = load({
       argv: ["--manager", "m", "--behind-proxy", "--hosts", "a", "--hosts", "b,c", "--reserved-cpu", "500m"],

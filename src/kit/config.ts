@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { parse as parseToml } from "smol-toml";
 import { z } from "zod";
+import { isUnit, type Unit, WRITTEN } from "./config-fields.ts";
 import { BerthError, messageOf } from "./errors.ts";
 
 type Shape = Readonly<Record<string, z.ZodType>>;
@@ -28,6 +29,8 @@ export type LoadedConfig<T> = {
   readonly value: T;
   /** Where each key's value came from: "flag --x", "variable BERTH_X", "file F" or "default". */
   readonly sources: Readonly<Record<string, string>>;
+  /** Sizes, durations and amounts of CPU as flags and files write them: "16m", "30d", "0.5". */
+  readonly written: Readonly<Record<string, string>>;
 };
 
 function refuse(sentence: string, field?: string): BerthError {
@@ -177,15 +180,37 @@ export function loadConfig<S extends z.ZodObject<Shape>>(
   }
   const result = request.schema.safeParse(raw);
   if (!result.success) throw explain(result.error, sources);
-  return { value: result.data, sources };
+  return { value: result.data, sources, written: writtenForms(request.schema, result.data) };
+}
+
+/** A field as it was before it became optional or got a default; undefined when it is that already. */
+function innerOf(field: z.ZodType): z.ZodType | undefined {
+  const inner = field instanceof z.ZodOptional || field instanceof z.ZodDefault ? field.unwrap() : undefined;
+  return inner instanceof z.ZodType ? inner : undefined;
+}
+
+function unitOf(field: z.ZodType): Unit | undefined {
+  const { unit } = field.meta() ?? {};
+  if (isUnit(unit)) return unit;
+  const inner = innerOf(field);
+  return inner === undefined ? undefined : unitOf(inner);
+}
+
+function writtenForms(schema: z.ZodObject<Shape>, value: Readonly<Record<string, unknown>>) {
+  const forms: Record<string, string> = {};
+  for (const [key, field] of Object.entries(schema.shape)) {
+    const unit = unitOf(field);
+    const amount = value[key];
+    if (unit !== undefined && typeof amount === "number") forms[key] = WRITTEN[unit](amount);
+  }
+  return forms;
 }
 
 /** The description of a field, also when it was given before the field became optional or got a default. */
 function descriptionOf(field: z.ZodType): string {
   if (field.description !== undefined) return field.description;
-  const wrapped = field instanceof z.ZodOptional || field instanceof z.ZodDefault;
-  const inner = wrapped ? field.unwrap() : undefined;
-  return inner instanceof z.ZodType ? descriptionOf(inner) : "";
+  const inner = innerOf(field);
+  return inner === undefined ? "" : descriptionOf(inner);
 }
 
 /**
