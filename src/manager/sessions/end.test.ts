@@ -133,6 +133,11 @@ describe("a start that failed", () => {
     expect(ended(failed("image-pull-failed", "connection refused.")).sentence).toBe(
       "The image img:1 could not be pulled on gpu1: connection refused.",
     );
+    // As the agent words it: what happened is told once.
+    const words = "The image docker.io/library/img:1 could not be pulled: denied. It is private.";
+    expect(ended(failed("image-pull-failed", words)).sentence).toBe(
+      "The image img:1 could not be pulled on gpu1: denied. It is private.",
+    );
     expect(ended(failed("something-new", "no idea")).sentence).toBe(
       "It could not be started on gpu1: no idea.",
     );

@@ -49,6 +49,7 @@ const said = (facts: EndFacts) => {
   const message = facts.failure?.message.trim().replace(/\.$/, "") ?? "";
   return message === "" ? "" : `: ${message}`;
 };
+const PULL_FAILED = /^: The image \S+ could not be pulled: /;
 const terminated = (sentence: string): Words => ({ status: "TERMINATED", sentence: () => sentence });
 const error = (sentence: Words["sentence"]): Words => ({ status: "ERROR", sentence });
 
@@ -99,7 +100,11 @@ const VANISHED: ReadonlyMap<string, Words> = new Map([
 
 const FAILURES: ReadonlyMap<string, (facts: EndFacts) => string> = new Map([
   ["image-not-found", (f) => `The image ${f.image} was not found${said(f)}. Check its name and tag.`],
-  ["image-pull-failed", (f) => `The image ${f.image} could not be pulled${on(f)}${said(f)}.`],
+  [
+    "image-pull-failed",
+    // The agent's sentence begins with the same words, without the node.
+    (f) => `The image ${f.image} could not be pulled${on(f)}${said(f).replace(PULL_FAILED, ": ")}.`,
+  ],
   ["image-pull-denied", (f) => `The registry refused to hand out the image ${f.image}${said(f)}.`],
   [
     "registry-unreachable",
