@@ -9,7 +9,13 @@ import { describeConfig, type LoadedConfig, loadConfig } from "./kit/config.ts";
 import { BerthError, messageOf } from "./kit/errors.ts";
 import { createLogger, type Logger } from "./kit/log.ts";
 import { endSignal, surviveFaults } from "./kit/process.ts";
-import { checkFiles, checkTogether, type ManagerConfig, managerConfig } from "./manager/config.ts";
+import {
+  checkFiles,
+  checkTogether,
+  type ManagerConfig,
+  managerConfig,
+  withDerived,
+} from "./manager/config.ts";
 import { tellFirstAdmin } from "./manager/main.ts";
 import { type RunningManager, startManager } from "./manager/manager.ts";
 
@@ -85,7 +91,7 @@ function loadConfigs(argv: readonly string[]): Configs {
 export async function checkUpConfig(argv: readonly string[]): Promise<Configs["loaded"]> {
   const { manager, loaded } = loadConfigs(argv);
   await checkFiles(manager);
-  return loaded;
+  return withDerived(loaded);
 }
 
 /** The manager as this machine reaches it, whatever name others use. */

@@ -114,3 +114,13 @@ test("a check looks into the files of certificate and key, and whether they belo
     rmSync(dir, { recursive: true });
   }
 });
+
+test.each([
+  [[], { host: "127.0.0.1", port: 7411 }],
+  [["--listen", "[::1]:0"], { host: "::1", port: 0 }],
+  [["--agent-listen", "10.0.0.1:9"], { host: "10.0.0.1", port: 9 }],
+])("a check tells where agents are awaited: %p", async (argv, agentListen) => {
+  const { value, sources } = await checkManagerConfig(argv);
+  expect(value.agentListen).toEqual(agentListen);
+  expect(sources.agentListen).toBe(argv[0] === "--agent-listen" ? "flag --agent-listen" : "default");
+});

@@ -55,7 +55,7 @@ const networksField = () =>
 export const managerConfig = z.object({
   listen: addressField()
     .default({ host: "127.0.0.1", port: 7410 })
-    .describe("Address of dashboard and API; HTTPS unless it is a loopback address"),
+    .describe("Address of the API; HTTPS unless it is a loopback address"),
   agentListen: addressField()
     .optional()
     .describe("Address for agents; the next port on the same host by default"),
@@ -67,7 +67,7 @@ export const managerConfig = z.object({
       error: "must be a URL such as https://berth.example.org",
     })
     .optional()
-    .describe("Where people reach the dashboard, when it differs from the address"),
+    .describe("Where people reach the manager, when it differs from the address"),
   tlsCert: text("Certificate chain (PEM) for HTTPS").optional(),
   tlsKey: text("Private key (PEM) of the certificate").optional(),
   behindProxy: booleanField()
@@ -101,6 +101,14 @@ export const MANAGER_FILE = "/etc/berth/manager.toml";
 /** Whether only this machine can reach the host. */
 export function isLoopback(host: string): boolean {
   return host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
+}
+
+/** Where agents are awaited: the next port of the same host by default; port 0 lets the system choose both. */
+export function agentAddress({
+  listen,
+  agentListen,
+}: Pick<ManagerConfig, "listen" | "agentListen">): Address {
+  return agentListen ?? { host: listen.host, port: listen.port === 0 ? 0 : listen.port + 1 };
 }
 
 /** What the schema of one key alone cannot say. Throws `invalid-config`. */
@@ -152,9 +160,14 @@ export async function checkFiles({ tlsCert, tlsKey }: ManagerConfig): Promise<vo
   if (tlsCert !== undefined && tlsKey !== undefined) await readTlsFiles(tlsCert, tlsKey);
 }
 
+/** A configuration with what follows from its other keys, as a person is shown it. */
+export function withDerived<T extends ManagerConfig>(loaded: LoadedConfig<T>): LoadedConfig<T> {
+  return { ...loaded, value: { ...loaded.value, agentListen: agentAddress(loaded.value) } };
+}
+
 /** For `berth config check manager`: what holds, from the installed file unless another is named. */
 export async function checkManagerConfig(argv: readonly string[]): Promise<LoadedConfig<ManagerConfig>> {
   const loaded = loadManagerConfig({ argv, file: MANAGER_FILE });
   await checkFiles(loaded.value);
-  return loaded;
+  return withDerived(loaded);
 }

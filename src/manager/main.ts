@@ -7,7 +7,7 @@ import { FIRST_ADMIN_FILE, type FirstAdmin } from "./accounts/first-admin.ts";
 import { loadManagerConfig, managerConfig } from "./config.ts";
 import { type RunningManager, startManager } from "./manager.ts";
 
-const HELP = `berth manager: API, dashboard and scheduler of a cluster
+const HELP = `berth manager: API and scheduler of a cluster
 
 Options, as flags, variables, or keys of the file that --config names:
 ${describeConfig(managerConfig)}

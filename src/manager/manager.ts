@@ -13,7 +13,7 @@ import { createAgentListener } from "../wire/listener.ts";
 import { type Accounts, createAccounts } from "./accounts/accounts.ts";
 import { ensureFirstAdmin, type FirstAdmin, updateFirstAdminUrl } from "./accounts/first-admin.ts";
 import { type Cluster, createCluster } from "./cluster.ts";
-import { isLoopback, type ManagerConfig } from "./config.ts";
+import { agentAddress, isLoopback, type ManagerConfig } from "./config.ts";
 import { createEventLog, type EventLog } from "./events/log.ts";
 import { eventApi } from "./events/stream.ts";
 import { type Api, createApi } from "./http/api.ts";
@@ -219,14 +219,13 @@ async function start(options: ManagerOptions, shutdown: Shutdown): Promise<Omit<
   const notReady = () => (state === "ready" ? undefined : `The manager is ${state}.`);
   const api = await buildApi({ ...care, metrics, policyRoutes: policyApi(policies), notReady }, options);
 
-  const agentHost = config.agentListen?.host ?? config.listen.host;
-  const agentPort = config.agentListen?.port ?? (config.listen.port === 0 ? 0 : config.listen.port + 1);
+  const agents = agentAddress(config);
   const listener = await createAgentListener({
     clusterId: store.clusterId,
     caPem: ca.certPem,
     serverCert,
-    host: agentHost,
-    port: agentPort,
+    host: agents.host,
+    port: agents.port,
     clock,
     log,
     ...cluster.wire,

@@ -57,7 +57,7 @@ export function createGate(options: {
   const wrongOrigin = () =>
     new BerthError(
       "wrong-origin",
-      "This request comes from another site or port than this dashboard; with a cookie that is refused.",
+      "This request comes from another site or port than this manager's; with a cookie that is refused.",
     );
 
   async function identify(credentials: Credentials): Promise<Principal> {
