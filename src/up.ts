@@ -1,9 +1,9 @@
-import { existsSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import { type RunningAgent, startAgent } from "./agent/agent.ts";
 import { type AgentConfig, agentConfig } from "./agent/config.ts";
+import { knownIdentity } from "./agent/identity.ts";
 import { systemClock } from "./kit/clock.ts";
 import { describeConfig, type LoadedConfig, loadConfig } from "./kit/config.ts";
 import { BerthError, messageOf } from "./kit/errors.ts";
@@ -102,7 +102,8 @@ function localUrl(manager: RunningManager, { listen }: ManagerConfig): string {
 }
 
 async function startNode(manager: RunningManager, { agent, manager: config }: Configs, log: Logger) {
-  const joined = existsSync(join(agent.dataDir, "identity.json"));
+  const known = knownIdentity(agent.dataDir);
+  const joined = known !== undefined && !known.removed;
   const token = joined ? {} : { token: await manager.createJoinToken() };
   const url = localUrl(manager, config);
   return startAgent({ config: { ...agent, ...token, manager: url }, clock: systemClock, log });

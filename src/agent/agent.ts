@@ -1,17 +1,19 @@
 import { join } from "node:path";
 import type { Clock } from "../kit/clock.ts";
 import { prepareDataDir } from "../kit/data-dir.ts";
-import { BerthError } from "../kit/errors.ts";
+import { BerthError, messageOf } from "../kit/errors.ts";
 import { type FileLock, tryFileLock } from "../kit/file-lock.ts";
 import type { AgentId } from "../kit/ids.ts";
 import type { Logger } from "../kit/log.ts";
 import { createShutdown, type Shutdown } from "../kit/shutdown.ts";
+import { retireIdentity } from "./clear.ts";
 import type { AgentConfig } from "./config.ts";
 import type { Engine, Ownership } from "./engine/engine.ts";
 import { openIdentity } from "./identity.ts";
 import { everyAlone, within } from "./kernels/timing.ts";
 import type { LinkState } from "./link/link.ts";
-import { createParts, type Parts } from "./parts.ts";
+import { createParts, engineOf, type Parts } from "./parts.ts";
+import { createStatusFile } from "./status-file.ts";
 
 export type AgentOptions = {
   readonly config: AgentConfig;
@@ -118,13 +120,21 @@ export async function startAgent(options: AgentOptions): Promise<RunningAgent> {
   const shutdown = createShutdown({ clock, limitMs: CLOSE_MS, log });
   const lock = lockDataDir(config.dataDir);
   shutdown.add("data folder", lock.release);
+  const noteState = createStatusFile({ dataDir: config.dataDir, log });
+  noteState("connecting");
   try {
-    const identity = await openIdentity({ config, clock, log });
-    const parts = createParts({ ...options, identity, shutdown });
+    const identity = await openIdentity({
+      config,
+      clock,
+      log,
+      retire: (old) => retireIdentity(old, engineOf(options, old), config.dataDir),
+    });
+    const parts = createParts({ ...options, identity, shutdown, onState: noteState });
     await run(parts, { clock, log }, shutdown);
     const { link } = parts;
     return { agentId: identity.agentId, ready: link.ready, state: link.state, stop: shutdown.run };
   } catch (err) {
+    noteState("failed", messageOf(err));
     await shutdown.run();
     throw err;
   }

@@ -19,7 +19,7 @@ export const agentConfig = z.object({
     })
     .optional()
     .describe("URL of the manager; needed for joining, remembered afterwards"),
-  token: text("Join token; needed once, ignored when the node has joined").optional(),
+  token: text("Join token; needed once. A new one makes the node join anew").optional(),
   // The engine is told paths below it, which must not depend on where the agent was started.
   dataDir: text("Folder of identity, logs and scratch disks")
     .transform((path) => resolve(path))

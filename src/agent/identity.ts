@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
@@ -25,6 +26,10 @@ const identitySchema = z.object({
   port: z.number().int(),
   /** The manager's URL when the node joined, by which a later change of it is seen. */
   managerUrl: z.string(),
+  /** SHA-256 of the join token that it came by, so that a new token is told from it. */
+  joinedWith: z.string().optional(),
+  /** When the manager said that the node was removed, in ms since 1970. */
+  removedAt: z.number().optional(),
 });
 type StoredIdentity = z.infer<typeof identitySchema>;
 
@@ -34,6 +39,10 @@ export interface IdentityStore {
   readonly clusterId: ClusterId;
   address(): ManagerAddress;
   credentials(): AgentCredentials;
+  /** Whether the manager has said that this node was removed. */
+  removed(): boolean;
+  /** Keeps in the data folder that the node was removed, or that it was taken in after all. */
+  noteRemoved(removed: boolean): void;
   /** Takes a renewed certificate with its key; used from the next connection. */
   renew(certPem: string, keyPem: string): void;
   /** The lease stored last; empty before the first. */
@@ -88,6 +97,47 @@ function hostOf(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, "");
 }
 
+function hashOf(token: string): string {
+  return createHash("sha256").update(token.trim()).digest("base64url");
+}
+
+/** What a node says that was removed and is given no new token. */
+export const REMOVED =
+  "This node was removed from its cluster. To bring it back, make a token on the manager with " +
+  "`berth join-token create` and start the agent with --manager URL --token TOKEN.";
+
+function identityFile(dataDir: string): string {
+  return join(dataDir, "identity.json");
+}
+
+/** An identity that a node has or had: whose its containers and network are. */
+export type KnownIdentity = {
+  readonly agentId: AgentId;
+  readonly clusterId: ClusterId;
+  /** The manager has said that it is not part of the cluster any more. */
+  readonly removed: boolean;
+};
+
+function knownOf({ agentId, clusterId, removedAt }: StoredIdentity): KnownIdentity {
+  return {
+    agentId: asId<AgentId>(agentId),
+    clusterId: asId<ClusterId>(clusterId),
+    removed: removedAt !== undefined,
+  };
+}
+
+/** The identity in a data folder; undefined when no node has joined with it. Throws `identity-damaged`. */
+export function knownIdentity(dataDir: string): KnownIdentity | undefined {
+  const known = readIdentity(identityFile(dataDir));
+  return known === undefined ? undefined : knownOf(known);
+}
+
+/** Whether a token is one that the identity did not come by; an identity that does not tell needs none while it holds. */
+function isNewToken({ joinedWith, removedAt }: StoredIdentity, token: string | undefined): boolean {
+  if (token === undefined) return false;
+  return joinedWith === undefined ? removedAt !== undefined : joinedWith !== hashOf(token);
+}
+
 async function joinNow(config: AgentConfig, clock: Clock, log: Logger): Promise<StoredIdentity> {
   const { manager, token } = config;
   if (manager === undefined || token === undefined) {
@@ -111,35 +161,81 @@ async function joinNow(config: AgentConfig, clock: Clock, log: Logger): Promise<
   if (joined.skewWarning !== undefined) log.warn({ skewMs: joined.skewMs }, joined.skewWarning);
   const { agentId, clusterId, caPem, certPem } = joined;
   const port = parsed.port;
-  return { version: 1, agentId, clusterId, caPem, certPem, keyPem, host, port, managerUrl: manager };
+  const joinedWith = hashOf(token);
+  return {
+    version: 1,
+    agentId,
+    clusterId,
+    caPem,
+    certPem,
+    keyPem,
+    host,
+    port,
+    managerUrl: manager,
+    joinedWith,
+  };
 }
 
-/**
- * Opens the identity in the data folder, which must exist; joins the cluster when there is none. Throws `not-joined`,
- * `identity-damaged`, or why the manager refused.
- */
-export async function openIdentity(options: {
+export type IdentityOptions = {
   readonly config: AgentConfig;
   readonly clock: Clock;
   readonly log: Logger;
-}): Promise<IdentityStore> {
-  const { config, clock, log } = options;
-  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
-  const file = join(config.dataDir, "identity.json");
-  const leaseFile = join(config.dataDir, "lease");
-  const save = (identity: StoredIdentity) => writeFileAtomicSync(file, JSON.stringify(identity, null, 2));
+  /** Clears what an identity left on the node that a new one is about to follow; throws when it must stay. */
+  readonly retire: (old: KnownIdentity) => Promise<void>;
+};
 
+/** Joins the cluster that made a new token, in place of the identity that the node has. */
+async function joinAnew(known: StoredIdentity, options: IdentityOptions): Promise<StoredIdentity> {
+  const { config, clock, log, retire } = options;
+  // What cannot work must not clear the node first.
+  parseJoinToken(config.token ?? "");
+  log.info({ agent: known.agentId }, "a new join token was given: the node joins anew with it");
+  await retire(knownOf(known));
+  return joinNow({ ...config, manager: config.manager ?? known.managerUrl }, clock, log);
+}
+
+/** The identity on disk, or a new one when there is none or a new token asks for it. */
+async function settle(file: string, options: IdentityOptions): Promise<StoredIdentity> {
+  const { config, clock, log } = options;
   const known = readIdentity(file);
-  if (known !== undefined && config.token !== undefined) {
-    log.info("the node has joined before: the join token is not needed and not used");
+  if (known !== undefined && !isNewToken(known, config.token)) {
+    if (known.removedAt !== undefined) log.error({ agent: known.agentId }, REMOVED);
+    else if (config.token !== undefined)
+      log.info("the node has joined with this token before: it is not used");
+    return known;
   }
-  let identity = known ?? (await joinNow(config, clock, log));
-  if (known === undefined) {
-    save(identity);
-    log.info({ agent: identity.agentId, cluster: identity.clusterId }, "the node has joined the cluster");
-  }
-  let lease = readIfThere(leaseFile)?.trim() ?? "";
+  const joined = known === undefined ? await joinNow(config, clock, log) : await joinAnew(known, options);
+  saveIdentity(file, joined);
+  log.info({ agent: joined.agentId, cluster: joined.clusterId }, "the node has joined the cluster");
+  return joined;
+}
+
+function saveIdentity(file: string, identity: StoredIdentity): void {
+  writeFileAtomicSync(file, JSON.stringify(identity, null, 2));
+}
+
+/** The lease that an agent stored; one that an identity before it left behind is none. */
+function readLease(file: string, agentId: string): string {
+  const [lease = "", owner = agentId] = (readIfThere(file)?.trim() ?? "").split("\n");
+  return owner === agentId ? lease : "";
+}
+
+/**
+ * Opens the identity in the data folder; joins the cluster when there is none, and joins anew when the token is not the
+ * one that the identity came by. Throws `not-joined`, `identity-damaged`, why the manager refused, or what `retire` throws.
+ */
+export async function openIdentity(options: IdentityOptions): Promise<IdentityStore> {
+  const { config, clock } = options;
+  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
+  const file = identityFile(config.dataDir);
+  const leaseFile = join(config.dataDir, "lease");
+  let identity = await settle(file, options);
+  let lease = readLease(leaseFile, identity.agentId);
   const clusterId = asId<ClusterId>(identity.clusterId);
+  const change = (changed: StoredIdentity) => {
+    saveIdentity(file, changed);
+    identity = changed;
+  };
 
   return {
     agentId: asId<AgentId>(identity.agentId),
@@ -151,14 +247,16 @@ export async function openIdentity(options: {
       certPem: identity.certPem,
       keyPem: identity.keyPem,
     }),
-    renew: (certPem, keyPem) => {
-      const renewed = { ...identity, certPem, keyPem };
-      save(renewed);
-      identity = renewed;
+    removed: () => identity.removedAt !== undefined,
+    noteRemoved: (removed) => {
+      if (removed === (identity.removedAt !== undefined)) return;
+      const { removedAt: _, ...rest } = identity;
+      change(removed ? { ...rest, removedAt: clock.wall() } : rest);
     },
+    renew: (certPem, keyPem) => change({ ...identity, certPem, keyPem }),
     lease: () => lease,
     storeLease: (next) => {
-      writeFileAtomicSync(leaseFile, `${next}\n`);
+      writeFileAtomicSync(leaseFile, `${next}\n${identity.agentId}\n`);
       lease = next;
     },
   };

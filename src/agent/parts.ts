@@ -16,7 +16,7 @@ import { createEngineWatch } from "./kernels/engine-watch.ts";
 import { createRecordStore, keyOf } from "./kernels/record.ts";
 import { createSupervisor } from "./kernels/supervisor.ts";
 import { createCommands } from "./link/commands.ts";
-import { createManagerLink } from "./link/link.ts";
+import { createManagerLink, type LinkState } from "./link/link.ts";
 import { createOutbox } from "./link/outbox.ts";
 import { createLogStore } from "./logs/store.ts";
 import { createNodeFacts, processAge, readBootId } from "./node.ts";
@@ -31,13 +31,17 @@ export type PartsOptions = {
   readonly engine?: (ownership: Ownership) => Engine;
   readonly identity: IdentityStore;
   readonly shutdown: Shutdown;
+  readonly onState: (state: LinkState, message: string) => void;
 };
 
 /** Messages that may wait for the manager; statuses of one kernel count once. */
 const OUTBOX_LIMIT = 20_000;
 
-function engineOf({ config, clock, log, engine, identity }: PartsOptions): Engine {
-  const { agentId, clusterId } = identity;
+/** The node's engine, as the owner sees it. */
+export function engineOf(
+  { config, clock, log, engine }: Omit<PartsOptions, "identity" | "shutdown" | "onState">,
+  { agentId, clusterId }: Ownership,
+): Engine {
   const ownership = { clusterId, agentId };
   if (engine !== undefined) return engine(ownership);
   return createDockerEngine({
@@ -55,7 +59,7 @@ function engineOf({ config, clock, log, engine, identity }: PartsOptions): Engin
 function createNodeParts(options: PartsOptions) {
   const { config, clock, log, shutdown } = options;
   const { dataDir } = config;
-  const engine = engineOf(options);
+  const engine = engineOf(options, options.identity);
   const outbox = createOutbox({ limit: OUTBOX_LIMIT, log });
   const engineWatch = createEngineWatch({ engine, clock, log });
   const meter = createNodeMeter({ dataDir });
@@ -141,6 +145,7 @@ function createLinkParts(options: PartsOptions, parts: NodeParts) {
       dialer.warm();
     },
     onDown: dialer.cool,
+    onState: options.onState,
   });
   // A pull of many layers gives many events: a look that is asked for during a look is made once, after it.
   const imageLooks = createWorkQueue<"images">({

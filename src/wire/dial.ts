@@ -36,6 +36,15 @@ export function unreachable({ host, port }: ManagerAddress, why: string): BerthE
   return new BerthError("manager-unreachable", sentence, { details: { host, port } });
 }
 
+/** The manager showed who it is and then cut the connection, which is how it turns certificates away. */
+export function turnedAway({ host, port }: ManagerAddress): BerthError {
+  const sentence =
+    `The manager at ${host} port ${port} answers and cuts the connection. Most likely it does not accept this node's ` +
+    "certificate, because the node was removed from the cluster or was away until the certificate expired. If so, make " +
+    "a token on the manager with `berth join-token create` and start the agent with --manager URL --token TOKEN.";
+  return new BerthError("manager-unreachable", sentence, { details: { host, port } });
+}
+
 export function notTrusted({ host, port }: ManagerAddress, why: string): BerthError {
   const sentence = `What answers at ${host} port ${port} is not the manager of this cluster: ${why}`;
   return new BerthError("manager-not-trusted", sentence, { details: { host, port } });

@@ -9,6 +9,7 @@ import {
   DIAL_TIMEOUT_MS,
   type ManagerAddress,
   notTrusted,
+  turnedAway,
   unreachable,
 } from "./dial.ts";
 import { AgentLinkClient, type AgentMessage, type ManagerMessage } from "./generated/berth.ts";
@@ -39,9 +40,11 @@ function faultOf(certificate: Uint8Array, clusterId: ClusterId): string | undefi
 function createClient(options: OpenLinkOptions) {
   const { host, port, caPem, certPem, keyPem, clusterId } = options;
   let untrusted: BerthError | undefined;
+  let recognised = false;
   const checkServerIdentity = (_: string, { raw }: { raw: Buffer }): Error | undefined => {
     const fault = faultOf(raw, clusterId);
     untrusted = fault === undefined ? undefined : notTrusted(options, fault);
+    recognised = fault === undefined;
     return untrusted;
   };
   const channel = credentials.createSsl(Buffer.from(caPem), Buffer.from(keyPem), Buffer.from(certPem), {
@@ -58,6 +61,7 @@ function createClient(options: OpenLinkOptions) {
   });
   const explain = (end: StatusObject): Error => {
     if (untrusted !== undefined) return untrusted;
+    if (recognised) return turnedAway(options);
     const refused = /certificate|issuer/i.test(end.details);
     return refused ? notTrusted(options, `${end.details}.`) : unreachable(options, end.details);
   };

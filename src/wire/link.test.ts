@@ -194,6 +194,13 @@ describe("opening a link is refused", () => {
     expect(links).toEqual([]);
   });
 
+  test("by the manager, of a removed agent, in words that name the certificate and not the port", async () => {
+    listener = await testListener(cluster, { isRevoked: () => true });
+    const refused = await open().catch((error: unknown) => String(error));
+    expect(refused).toContain("does not accept this node's certificate");
+    expect(refused).not.toContain("cannot be reached");
+  });
+
   test("where nobody listens", async () => {
     await start();
     await listener.close();

@@ -34,7 +34,7 @@ afterEach(async () => {
 
 /** An agent on the engine in memory; needs no container engine. */
 async function start(
-  options: { dataDir?: string; token?: boolean; clock?: Clock } = {},
+  options: { dataDir?: string; token?: boolean | string; clock?: Clock } = {},
 ): Promise<RunningAgent> {
   const { dataDir = join(dir, "a"), token = true, clock = systemClock } = options;
   const argv = [
@@ -42,7 +42,7 @@ async function start(
     manager.url,
     "--data-dir",
     dataDir,
-    ...(token ? ["--token", manager.token] : []),
+    ...(token === false ? [] : ["--token", token === true ? manager.token : token]),
   ];
   const log = createLogger({
     level: "info",
@@ -83,7 +83,7 @@ describe("joining", () => {
 describe("the lease", () => {
   test("is new at each connect and stored before it is acknowledged", async () => {
     await (await start()).ready;
-    const stored = () => readFileSync(join(dir, "a", "lease"), "utf8").trim();
+    const stored = () => readFileSync(join(dir, "a", "lease"), "utf8").split("\n")[0] ?? "";
     const first = stored();
     manager.cutLink();
     await eventually("it is back", () => manager.connects() === 2);
@@ -132,6 +132,64 @@ describe("a refusal", () => {
     const agent = await start();
     await eventually("it was refused", () => words.some((line) => line.includes("The agent is newer.")));
     expect(agent.state()).toBe("connecting");
+  });
+});
+
+describe("a new join token", () => {
+  const removed = { code: "removed", message: "This node was removed.", retry: false };
+  const status = () => JSON.parse(readFileSync(join(dir, "a", "status.json"), "utf8"));
+
+  test("brings a removed node back as a new one; what the old one left ends", async () => {
+    const agent = await start();
+    await agent.ready;
+    const spec = batchSpec("run");
+    await manager.ensure(spec);
+    await manager.phase(spec, KernelPhase.RUNNING);
+    await manager.expel(removed);
+    await eventually("it is refused", () => agent.state() === "refused");
+    expect(status()).toMatchObject({ state: "refused", message: removed.message });
+    await agent.stop();
+    const back = await start({ token: manager.newToken() });
+    await back.ready;
+    expect(back.agentId).not.toBe(agent.agentId);
+    expect([...engine.containers]).toEqual([]);
+    expect(manager.hellos.at(-1)?.lease).toBe("");
+    expect(manager.report()?.kernels ?? []).toEqual([]);
+    expect(status()).toMatchObject({ state: "connected", pid: String(process.pid) });
+  });
+
+  test("that was used before changes nothing: a restart with the same options is no new node", async () => {
+    const agent = await start();
+    await agent.ready;
+    await agent.stop();
+    const again = await start();
+    await again.ready;
+    expect([again.agentId, manager.joins()]).toEqual([agent.agentId, 1]);
+  });
+
+  test("is refused while sessions of a cluster run that did not remove the node", async () => {
+    const agent = await start();
+    await agent.ready;
+    const spec = batchSpec("run");
+    await manager.ensure(spec);
+    await manager.phase(spec, KernelPhase.RUNNING);
+    await agent.stop();
+    await expect(start({ token: manager.newToken() })).rejects.toMatchObject({ code: "node-busy" });
+    expect(status()).toMatchObject({ state: "failed" });
+    expect(engine.containers.get(keyOf(spec))?.state.kind).toBe("running");
+    await (await start({ token: false })).ready;
+  });
+
+  test("is what a removed node asks for after a restart without one", async () => {
+    const agent = await start();
+    await agent.ready;
+    await manager.expel(removed);
+    await eventually("it is refused", () => agent.state() === "refused");
+    await agent.stop();
+    words = [];
+    manager.refuseWith(removed);
+    await start({ token: false });
+    await eventually("it says so", () => words.some((line) => line.includes("berth join-token create")));
   });
 });
 

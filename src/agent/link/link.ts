@@ -7,7 +7,7 @@ import { needsRenewal } from "../../wire/certificates.ts";
 import { createAgentCsr } from "../../wire/csr.ts";
 import type { ManagerMessage, NodeInfo, Welcome } from "../../wire/generated/berth.ts";
 import { type AgentLink, openLink } from "../../wire/link-client.ts";
-import type { IdentityStore } from "../identity.ts";
+import { type IdentityStore, REMOVED } from "../identity.ts";
 import type { Body, Outbox } from "./outbox.ts";
 
 type ManagerBody = NonNullable<ManagerMessage["body"]>;
@@ -26,6 +26,8 @@ export type ManagerLinkOptions = {
   readonly onCommand: (body: ManagerBody) => void;
   readonly onUp: (welcome: Welcome, skewMs: number) => void;
   readonly onDown: () => void;
+  /** How the agent stands with the manager, and why, whenever that may have changed. */
+  readonly onState?: (state: LinkState, message: string) => void;
 };
 
 export type LinkState = "connecting" | "connected" | "refused" | "stopped";
@@ -60,7 +62,7 @@ class Refusal extends Error {
 /** Keeps the one link to the manager up for as long as the agent lives. */
 export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
   const { identity, bootId, outbox, clock, log, node, fullReport, usage, health } = options;
-  const { onCommand, onUp, onDown } = options;
+  const { onCommand, onUp, onDown, onState = () => {} } = options;
   const abort = new AbortController();
   const ready = Promise.withResolvers<void>();
   ready.promise.catch(() => {});
@@ -188,7 +190,9 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
       // Stored before it is acknowledged: from then on the manager takes no older one.
       identity.storeLease(welcome.lease);
       await link.send({ body: { $case: "leaseStored", value: { lease: welcome.lease } } });
+      identity.noteRemoved(false);
       state = "connected";
+      onState(state, "");
       seq = 0;
       outbox.dropRepeatable();
       report();
@@ -217,12 +221,15 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
   /** Gives the time until the next try; undefined when there must be none. */
   function afterFailure(err: unknown, failures: number): number | undefined {
     if (err instanceof Refusal) {
+      if (err.code === "removed") identity.noteRemoved(true);
       const fields = { code: err.code };
       if (err.retry) {
         log.warn(fields, `the manager refuses this agent for now: ${err.message}`);
+        onState(state, err.message);
         return REFUSED_RETRY_MS;
       }
       state = "refused";
+      onState(state, err.message);
       ready.reject(new BerthError(err.code, err.message));
       log.error(
         fields,
@@ -230,7 +237,10 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
       );
       return undefined;
     }
-    const waitMs = backoffMs(failures, BACKOFF);
+    // A manager that was put back from a copy may know the node again: it is asked, but seldom.
+    const removed = identity.removed();
+    const waitMs = removed ? REFUSED_RETRY_MS : backoffMs(failures, BACKOFF);
+    onState(state, removed ? REMOVED : messageOf(err));
     log.warn({ waitMs, cause: messageOf(err) }, "there is no link to the manager; sessions run on");
     return waitMs;
   }
@@ -244,6 +254,7 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
         failures = 0;
         if (abort.signal.aborted) break;
         log.warn({ cause }, "the link to the manager is gone; sessions run on");
+        onState(state, cause);
         waitMs = backoffMs(1, BACKOFF);
       } catch (err) {
         if (abort.signal.aborted) break;
@@ -254,6 +265,7 @@ export function createManagerLink(options: ManagerLinkOptions): ManagerLink {
       await clock.sleep(waitMs, abort.signal).catch(() => {});
     }
     state = "stopped";
+    onState(state, "");
   }
 
   return {

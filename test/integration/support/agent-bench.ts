@@ -55,7 +55,8 @@ export async function createTestManager(port = 0) {
   const statuses = new Map<string, KernelStatus>();
   const history: KernelStatus[] = [];
   const bodies: Body[] = [];
-  const agentId = newId<AgentId>(systemClock);
+  let agentId = newId<AgentId>(systemClock);
+  let joins = 0;
   const secret = newJoinSecret();
   let leases: LeaseState = NO_LEASE;
   let link: ServerLink | undefined;
@@ -140,17 +141,27 @@ export async function createTestManager(port = 0) {
 
   const listener = await testListener(cluster, {
     port,
-    onJoin: async ({ csrPem }) => ({
-      agentId,
-      certPem: await signAgentCsr(cluster.ca, csrPem, {
-        clusterId: cluster.clusterId,
-        agentId,
-        clock: systemClock,
-      }),
-    }),
+    onJoin: async ({ csrPem }) => {
+      joins += 1;
+      // Another node each time, as the real manager does it; a lease belongs to one node.
+      if (joins > 1) {
+        agentId = newId<AgentId>(systemClock);
+        leases = NO_LEASE;
+      }
+      const who = { clusterId: cluster.clusterId, agentId, clock: systemClock };
+      return { agentId, certPem: await signAgentCsr(cluster.ca, csrPem, who) };
+    },
     onLink: (next) => void serve(next).catch(() => {}),
     onData: broker.accept,
   });
+
+  const newToken = () =>
+    formatJoinToken({
+      id: newId(systemClock),
+      secret,
+      caFingerprint: fingerprint(cluster.caPem),
+      port: listener.port,
+    });
 
   async function send(body: NonNullable<ManagerMessage["body"]>): Promise<void> {
     const current = await eventually("the agent is connected", () => link);
@@ -159,15 +170,16 @@ export async function createTestManager(port = 0) {
   const status = (ref: Ref) => statuses.get(`${ref.kernelId}.${ref.generation}`);
 
   return {
-    agentId,
-    ownership: { clusterId: cluster.clusterId, agentId },
+    get agentId() {
+      return agentId;
+    },
+    get ownership() {
+      return { clusterId: cluster.clusterId, agentId };
+    },
     url: `https://127.0.0.1:${listener.port}`,
-    token: formatJoinToken({
-      id: newId(systemClock),
-      secret,
-      caFingerprint: fingerprint(cluster.caPem),
-      port: listener.port,
-    }),
+    token: newToken(),
+    newToken,
+    joins: () => joins,
     send,
     status,
     history: (ref: Ref) => history.filter((entry) => entry.kernelId === ref.kernelId),
