@@ -69,8 +69,15 @@ keep_sessions_over_engine_restarts() {
   wait_until 10 live_restore_on || warn "Docker did not take live-restore: it will after its next restart"
 }
 
+# Asking the engine takes a program that runs our tools; a dry run fetches none.
+can_ask() { [ -n "$bun" ] || [ -x "$binary" ] || [ -x "$binary_path" ]; }
+
 see_to_engine() {
   refuse_snap "$(find /snap/bin/docker /var/snap/docker -maxdepth 0 2>/dev/null | head -n 1)"
+  if [ "$dry_run" = yes ] && ! can_ask; then
+    say "would see whether Docker 20.10 or newer answers, install it where there is none, start it and set live-restore"
+    return
+  fi
   install_engine
   if ! engine_answers; then
     keep_sessions_over_engine_restarts

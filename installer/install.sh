@@ -12,10 +12,11 @@ Usage: install.sh [options]
 Makes this server the manager and its first node. On further nodes:
   install.sh --agent --manager https://HOST:7410 --token TOKEN
 
-Running it again upgrades; the executable before is kept as berth.previous.
+Running it again upgrades; the executable before is kept as berth.previous. A new --token makes a node join anew, also
+one that was removed.
 
   --binary FILE        install this executable instead of building the checkout
-  --listen ADDR:PORT   address of dashboard and API (default 0.0.0.0:7410); agents dial the port after it
+  --listen ADDR:PORT   address of the API (default 0.0.0.0:7410); agents dial the port after it
   --data-dir DIR       where all data goes (default /var/lib/berth)
   --agent              install an agent only; needs --manager and --token
   --manager URL        the manager that the agent joins
@@ -39,6 +40,8 @@ data_dir=$prefix/var/lib/berth
 min_kernel=5.6
 min_disk_mib=4096
 min_memory_mib=900
+# A full node keeps a session waiting, and its own time limit counts only while it runs.
+first_session_seconds=${BERTH_FIRST_SESSION_SECONDS:-60}
 
 role=manager
 chosen_dir=""
@@ -139,9 +142,16 @@ find_binary() {
     return
   fi
   [ -f "$here/../build.ts" ] || die "this is no checkout of Berth: give the executable with --binary FILE"
+  binary=$(cd "$here/.." && pwd)/dist/berth
+  if [ "$dry_run" = yes ]; then
+    bun=$("$here/toolchain.sh" --find)
+    say "would run: $here/toolchain.sh (fetches Bun and the packages of bun.lock into the checkout, and npm by apt-get \
+where there is none)"
+    [ "$engine_only" = yes ] || say "would run: ${bun:-bun} $here/../build.ts"
+    return
+  fi
   step "Preparing to build"
   bun=$("$here/toolchain.sh")
-  binary=$(cd "$here/.." && pwd)/dist/berth
   [ "$engine_only" = no ] || return 0
   step "Building"
   run "$bun" "$here/../build.ts"
@@ -151,15 +161,28 @@ find_binary() {
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
+# Version and commit of an executable; nothing for one that does not tell.
+version_of() { # FILE
+  env -u BUN_BE_BUN "$1" version --client 2>/dev/null || true
+}
+
 install_binary() {
   step "Installing $binary_path"
   if [ -e "$binary_path" ] && cmp -s "$binary" "$binary_path"; then
     say "It is this version already."
     return
   fi
+  local installed=""
+  # Two builds of one commit differ in their bytes; the one before them is what going back means.
+  installed=$(version_of "$binary_path")
+  if [ -n "$installed" ] && [ "$installed" = "$(version_of "$binary")" ]; then
+    say "It is this version already, in another build; berth.previous stays."
+  else
+    installed=""
+  fi
   run mkdir -p "$(dirname "$binary_path")"
   run install -m 0755 "$binary" "$binary_path.new"
-  [ ! -e "$binary_path" ] || run cp -p "$binary_path" "$binary_path.previous"
+  [ -n "$installed" ] || [ ! -e "$binary_path" ] || run cp -p "$binary_path" "$binary_path.previous"
   # A rename, so that what runs keeps its file.
   run mv -f "$binary_path.new" "$binary_path"
 }
@@ -224,9 +247,13 @@ install_unit() { # NAME
 }
 
 start_service() { # ROLE
+  if [ "$dry_run" = no ]; then
+    stop_service "$1"
+    refuse_others "$1"
+  fi
   if has_systemd; then
     install_unit "berth-$1"
-    run systemctl restart "berth-$1.service"
+    run systemctl start "berth-$1.service"
   elif [ "$dry_run" = yes ]; then
     say "would start in the background: $binary_path $1 --config $config_dir/$1.toml"
   else
@@ -242,9 +269,32 @@ service_log() { # ROLE
   fi
 }
 
+# Waits for a sign of life of the process that was started; its end, where nothing starts it again, ends the wait.
+wait_for_service() { # ROLE COMMAND…
+  local role=$1 pid left=300
+  shift
+  pid=$(cat "$(pid_file "$role")" 2>/dev/null) || true
+  until "$@"; do
+    left=$((left - 1))
+    [ "$left" -gt 0 ] || return 1
+    if ! has_systemd && [ ! -e "/proc/$pid" ]; then
+      rm -f "$(pid_file "$role")"
+      return 1
+    fi
+    sleep 0.2
+  done
+}
+
 local_berth() {
   env -u BERTH_URL -u BERTH_TOKEN HOME="$data_dir/manager/tmp" BERTH_DATA_DIR="$data_dir/manager" \
     "$binary_path" "$@"
+}
+
+# Whether our own process is the one that answers: another may hold the port while ours is about to fail.
+manager_answers() {
+  local pid address
+  address=$(config_value "$config_dir/manager.toml" listen)
+  pid=$(main_pid manager) && tool listens "$pid" "${address##*:}" >/dev/null 2>&1 && local_url >/dev/null
 }
 
 # The address under which the manager is reached from this machine.
@@ -270,77 +320,171 @@ install_manager() {
   step "Starting the manager"
   start_service manager
   [ "$dry_run" = no ] || return 0
-  wait_until 60 local_url >/dev/null || {
+  wait_for_service manager manager_answers || {
     service_log manager >&2
-    die "the manager does not answer; its last words are above"
+    die "the manager did not start; its last words are above"
   }
   say "The manager answers at $(local_url)."
 }
 
-agent_joined() { [ -s "$data_dir/agent/identity.json" ]; }
+agent_field() { # FILE NAME
+  [ -s "$data_dir/agent/$1" ] && tool field "$data_dir/agent/$1" "$2" 2>/dev/null
+}
+
+agent_removed() { grep -q '"removedAt"' "$data_dir/agent/identity.json" 2>/dev/null; }
+
+agent_joined() { [ -s "$data_dir/agent/identity.json" ] && [ -e "$config_dir/agent.toml" ] && ! agent_removed; }
+
+# The file is the agent's own word, taken only from the process that was started.
+agent_connected() {
+  [ "$(agent_field status.json state)" = connected ] && [ "$(agent_field status.json pid)" = "$(main_pid agent)" ]
+}
+
+# It is known how it went: what failed or was refused need not be waited for.
+agent_settled() {
+  case $(agent_field status.json state) in
+    connected | failed | refused) ;;
+    *) return 1 ;;
+  esac
+}
 
 agent_ready() { tool agents-ready "$(local_url)" >/dev/null 2>&1; }
 
-install_agent() {
-  step "Starting the agent"
-  if agent_joined && [ -e "$config_dir/agent.toml" ]; then
-    say "This node has joined before; $config_dir/agent.toml is kept as it is."
-    start_service agent
+local_join_token() {
+  local_berth join-token create --ttl 10m 2>"$data_dir/manager/tmp/join-token.err" ||
+    die "no join token: $(cat "$data_dir/manager/tmp/join-token.err")"
+}
+
+# Puts manager and token where the agent looks for them; other lines of an agent.toml that is there stay.
+set_agent_config() {
+  local file=$config_dir/agent.toml
+  if [ ! -e "$file" ]; then
+    write_agent_config "$manager_url" "$token"
     return
   fi
+  {
+    if [ -n "$manager_url" ]; then printf 'manager = "%s"\n' "$manager_url"; else grep '^manager *=' "$file" || true; fi
+    [ -z "$token" ] || printf 'token = "%s"\n' "$token"
+    grep -v '^\(manager\|token\) *=' "$file" || true
+  } | write_file "$file" 0600
+}
+
+# A node that was in a cluster stays in it when it cannot join another.
+back_to_before() { # COPY
+  [ -e "$1" ] || return 0
+  mv -f "$1" "$config_dir/agent.toml"
+  start_service agent
+}
+
+start_agent() { # COPY of the agent.toml before, for a node that has joined
+  [ "$dry_run" = yes ] || rm -f "$data_dir/agent/status.json"
+  start_service agent
+  [ "$dry_run" = no ] || return 0
+  if ! wait_for_service agent agent_settled || ! agent_connected; then
+    local words
+    words=$(agent_field status.json message) || true
+    service_log agent >&2
+    back_to_before "$1"
+    die "the agent has no link to the manager${words:+: $words} (its last words are above)"
+  fi
+  rm -f "$1"
+}
+
+install_agent() {
+  step "Starting the agent"
+  local before=$config_dir/agent.toml.before
+  if agent_joined && [ -z "$manager_url$token" ]; then
+    say "This node has joined before; $config_dir/agent.toml is kept as it is."
+    start_agent "$before"
+    return
+  fi
+  if agent_joined && [ "$dry_run" = no ]; then cp -p "$config_dir/agent.toml" "$before"; fi
   if [ "$role" = manager ]; then
     if [ "$dry_run" = yes ]; then
       token=TOKEN manager_url=URL
     else
       manager_url=$(local_url)
-      token=$(local_berth join-token create --ttl 10m 2>"$data_dir/manager/tmp/join-token.err") ||
-        die "no join token: $(cat "$data_dir/manager/tmp/join-token.err")"
+      token=$(local_join_token)
       rm -f "$data_dir/manager/tmp/join-token.err"
     fi
+  elif [ -z "$token" ] && ! agent_joined; then
+    die "this node was removed from its cluster, or never joined one: give --manager URL and --token TOKEN; make a token \
+with: berth join-token create"
   fi
-  write_agent_config "$manager_url" "$token"
-  start_service agent
-  [ "$dry_run" = no ] || return 0
-  wait_until 60 agent_joined || {
-    service_log agent >&2
-    die "the agent did not join $manager_url; its last words are above"
-  }
+  set_agent_config
+  start_agent "$before"
   forget_token
 }
 
 # --- the first session ----------------------------------------------------------------------------------------------
 
-run_first_session() {
-  local admin=$data_dir/manager/initial-admin.json
-  if [ ! -s "$admin" ]; then
-    say "No first session: the first administrator's password file is gone, so this was installed before."
-    return
-  fi
-  step "Running a first session"
-  # A home of its own: no login of ours is left behind.
-  local home url certificate code=0
-  home=$(mktemp -d "$data_dir/manager/tmp/first.XXXXXX")
+first_admin=""
+# Whether the first administrator's password is still the one in the file: yes, no, gone.
+first_password=gone
+client=()
+client_home=""
+
+# Signs in as the first administrator, with a home of its own: no login of ours is left behind.
+sign_in() {
+  first_admin=$data_dir/manager/initial-admin.json
+  [ -s "$first_admin" ] || return 0
+  local url certificate words
+  client_home=$(mktemp -d "$data_dir/manager/tmp/first.XXXXXX")
   url=$(local_url)
   # The manager's own certificate is not known to this machine; the lab's own one may not be either.
   certificate=$(config_value "$config_dir/manager.toml" tls-cert)
-  local client=(env -u BERTH_URL -u BERTH_TOKEN -u XDG_CONFIG_HOME "HOME=$home"
+  client=(env -u BERTH_URL -u BERTH_TOKEN -u XDG_CONFIG_HOME "HOME=$client_home"
     "BERTH_FINGERPRINT=$(tool fingerprint "${certificate:-$data_dir/manager/https.pem}" 2>/dev/null || true)" "$binary_path")
-  if ! tool field "$admin" password |
-    "${client[@]}" login "$url" --email "$(tool field "$admin" email)" --password-stdin >"$home/out" 2>&1; then
-    local words
-    words=$(cat "$home/out")
-    rm -rf "$home"
-    [ "$fresh" = no ] || die "signing in as the first administrator failed: $words"
-    # The password in that file is meant to be changed after the first sign-in.
-    say "No first session, because signing in as the first administrator failed: $words"
+  if tool field "$first_admin" password |
+    "${client[@]}" login "$url" --email "$(tool field "$first_admin" email)" --password-stdin >"$client_home/out" 2>&1; then
+    first_password=yes
     return
   fi
+  words=$(cat "$client_home/out")
+  rm -rf "$client_home"
+  [ "$fresh" = no ] || die "signing in as the first administrator failed: $words"
+  first_password=no
+}
+
+sign_out() {
+  [ "$first_password" = yes ] || return 0
+  "${client[@]}" logout >/dev/null 2>&1 || true
+  rm -rf "$client_home"
+}
+
+sessions_live() { [ -n "$(local_berth ps --all-users --quiet 2>/dev/null)" ]; }
+
+process_gone() { [ ! -e "/proc/$1" ]; }
+
+run_first_session() {
+  if [ "$first_password" != yes ]; then
+    say "No first session: this was installed before, and the first administrator's password is no longer the first one."
+    return
+  fi
+  if [ "$fresh" = no ] && sessions_live; then
+    say "No first session: this was installed before, and sessions live here."
+    return
+  fi
+  step "Running a first session"
+  local pid code=0
   # shellcheck disable=SC2016 # for the shell inside the session
   "${client[@]}" run --name first-session --cpu 0.1 --mem 64m --timeout 2m -- \
-    sh -c 'echo "Hello from a session of Berth: $(id -un) on $(uname -n), $(date)"' || code=$?
-  "${client[@]}" logout >/dev/null 2>&1 || true
-  rm -rf "$home"
+    sh -c 'echo "Hello from a session of Berth: $(id -un), $(date)"' </dev/null &
+  pid=$!
+  if ! wait_until "$first_session_seconds" process_gone "$pid"; then
+    say "The first session has not ended after $first_session_seconds s, so it is removed again. What is known of it:"
+    "${client[@]}" show first-session || true
+    "${client[@]}" rm --force first-session || true
+    # Without its session the command ends; what does not is not waited for.
+    wait_until 10 process_gone "$pid" || kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    return
+  fi
+  wait "$pid" || code=$?
   [ "$code" = 0 ] || die "the first session ended with code $code: see berth ps --all and $data_dir"
+  if "${client[@]}" show first-session --json >"$client_home/session" 2>/dev/null; then
+    say "It ran on the node $(tool field "$client_home/session" agent)."
+  fi
 }
 
 public_url() {
@@ -352,12 +496,21 @@ public_url() {
   esac
 }
 
+sign_in_words() {
+  case $first_password in
+    yes) echo "the first administrator's e-mail and password are in $first_admin; change the password (berth user passwd), \
+then delete the file" ;;
+    no) echo "as before; the first password in $first_admin does not hold any more: delete the file" ;;
+    gone) echo "as before" ;;
+  esac
+}
+
 conclude() {
   [ "$dry_run" = no ] || { step "Nothing was changed (--dry-run)." && return; }
   step "Berth is installed"
   if [ "$role" = manager ]; then
     say "Address:   $(public_url "$(local_url)")"
-    say "Sign in:   the first administrator's e-mail and password are in $data_dir/manager/initial-admin.json"
+    say "Sign in:   $(sign_in_words)"
     say "Next node: berth join-token create, then there: install.sh --agent --manager URL --token TOKEN"
   else
     say "This node has joined $(config_value "$config_dir/agent.toml" manager)."
@@ -379,11 +532,13 @@ main() {
   [ "$role" = agent ] || install_manager
   install_agent
   if [ "$role" = manager ] && [ "$dry_run" = no ]; then
-    wait_until 60 agent_ready || {
+    wait_for_service agent agent_ready || {
       service_log agent >&2
       die "the node is not ready; the agent's last words are above"
     }
+    sign_in
     [ "$first_session" = no ] || run_first_session
+    sign_out
   fi
   conclude
 }

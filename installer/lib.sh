@@ -34,7 +34,9 @@ tool() {
   if [ -n "$bun" ]; then
     "${clean[@]}" "$bun" "$here/tools.ts" "$@"
   else
-    "${clean[@]}" BUN_BE_BUN=1 "${binary:-$binary_path}" "$here/tools.ts" "$@"
+    local program=$binary_path
+    [ ! -x "$binary" ] || program=$binary
+    "${clean[@]}" BUN_BE_BUN=1 "$program" "$here/tools.ts" "$@"
   fi
 }
 
@@ -86,8 +88,44 @@ pid_file() { echo "$data_dir/$1/$1.pid"; } # ROLE
 running_pid() { # ROLE
   local pid
   pid=$(cat "$(pid_file "$1")" 2>/dev/null) || return 1
-  [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF "$binary_path $1 --config" || return 1
+  # A pid file may be stale: the shell itself would complain of a missing file, so its words go first.
+  [ -n "$pid" ] && tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -qF "$binary_path $1 --config" || return 1
   echo "$pid"
+}
+
+# The pid of the role's process, however it was started; fails when there is none.
+main_pid() { # ROLE
+  local pid
+  if has_systemd; then
+    pid=$(systemctl show -p MainPID --value "berth-$1.service" 2>/dev/null) || return 1
+    [ "${pid:-0}" != 0 ] || return 1
+    echo "$pid"
+  else
+    running_pid "$1"
+  fi
+}
+
+# The manager or agent that has the data folder, whoever started it. The lock goes with its process.
+lock_holder() { # ROLE
+  local file=$data_dir/$1/lock
+  [ "$1" = manager ] || file=$data_dir/$1/$1.lock
+  [ -e "$file" ] && command -v flock >/dev/null && ! flock -n "$file" true || return 1
+  cat "$file"
+}
+
+stop_service() { # ROLE
+  if has_systemd; then
+    [ ! -e "$unit_dir/berth-$1.service" ] || systemctl stop "berth-$1.service"
+  else
+    stop_background "$1"
+  fi
+}
+
+# Nothing of ours may have the data folder any more: a process that was started by hand is its starter's to end.
+refuse_others() { # ROLE
+  local pid
+  ! pid=$(lock_holder "$1") || die "another $1 runs on $data_dir/$1 (process $pid), which this script did not start: \
+stop it (kill $pid) and run this again"
 }
 
 stop_background() { # ROLE

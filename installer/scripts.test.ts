@@ -1,8 +1,11 @@
-import { describe, expect, test } from "bun:test";
-import { readdirSync, readFileSync } from "node:fs";
+import { afterAll, describe, expect, test } from "bun:test";
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const here = import.meta.dir;
+const folderOfPids = mkdtempSync(join(tmpdir(), "berth-pids-"));
+afterAll(() => rmSync(folderOfPids, { recursive: true, force: true }));
 
 async function script(name: string, ...argv: string[]) {
   const child = Bun.spawn([join(here, name), ...argv], { stdin: "ignore", stdout: "pipe", stderr: "pipe" });
@@ -51,6 +54,30 @@ describe("install.sh refuses before it does anything", () => {
         expect(out + (option[1] === "--help" ? "--help" : "")).toContain(option[1] ?? "?");
     }
   });
+});
+
+test("a stale pid file is no process of ours, and nothing is said of it", async () => {
+  const child = Bun.spawn(
+    [
+      "bash",
+      "-c",
+      `. "${here}/lib.sh"; mkdir -p "$data_dir/agent"; echo 4194305 >"$(pid_file agent)"; running_pid agent`,
+    ],
+    { env: { ...process.env, here, prefix: "/x", data_dir: folderOfPids }, stdout: "pipe", stderr: "pipe" },
+  );
+  const said = (await new Response(child.stdout).text()) + (await new Response(child.stderr).text());
+  expect([await child.exited, said]).toEqual([1, ""]);
+});
+
+test("--find of the toolchain fetches nothing", async () => {
+  const checkout = mkdtempSync(join(tmpdir(), "berth-toolchain-"));
+  mkdirSync(join(checkout, "installer"));
+  for (const name of ["package.json", "installer/toolchain.sh"])
+    copyFileSync(join(here, "..", name), join(checkout, name));
+  const child = Bun.spawn([join(checkout, "installer/toolchain.sh"), "--find"], { stdout: "pipe" });
+  expect([await child.exited, (await new Response(child.stdout).text()).trim()]).toEqual([0, ""]);
+  expect(readdirSync(checkout).sort()).toEqual(["installer", "package.json"]);
+  rmSync(checkout, { recursive: true });
 });
 
 describe("units", () => {

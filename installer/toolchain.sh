@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the checkout ready to build and test: the pinned Bun and the packages of bun.lock. Prints the path of
 # Bun. What is there already is kept; nothing outside the checkout changes, but for npm where it is missing.
+# With --find it changes nothing: it prints the path of Bun where it is there already, else nothing.
 set -euo pipefail
 
 install_npm() {
@@ -27,6 +28,10 @@ main() {
       break
     fi
   done
+  if [ "${1:-}" = --find ]; then
+    echo "$bun"
+    return
+  fi
   if [ -z "$bun" ]; then
     install_npm
     echo "Fetching Bun $version …" >&2

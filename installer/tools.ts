@@ -3,7 +3,15 @@
  * a checkout or by the berth executable itself (BUN_BE_BUN=1), so it imports nothing that has to be installed.
  */
 import { X509Certificate } from "node:crypto";
-import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 
 const SOCKET = process.env.BERTH_ENGINE_SOCKET ?? "/var/run/docker.sock";
 
@@ -85,11 +93,44 @@ function field(file: string, name: string): void {
   process.stdout.write(value[name]);
 }
 
+/** Prints the ids of the things in a JSON list on stdin, one a line. */
+async function ids(): Promise<void> {
+  const list: unknown = await Bun.stdin.json();
+  for (const thing of Array.isArray(list) ? list : []) {
+    if (isObject(thing) && typeof thing.id === "string") console.log(thing.id);
+  }
+}
+
 /** Prints the SHA-256 of the first certificate in a PEM file. */
 function fingerprint(file: string): void {
   const pem = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/.exec(readFileSync(file, "utf8"));
   if (pem === null) throw new Error(`${file} holds no certificate`);
   process.stdout.write(new X509Certificate(pem[0]).fingerprint256);
+}
+
+/** Inodes of the sockets that listen on a port, from the text of /proc/net/tcp or tcp6. */
+export function listeningInodes(text: string, port: number): string[] {
+  const wanted = port.toString(16).toUpperCase().padStart(4, "0");
+  return text.split("\n").flatMap((line) => {
+    const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/);
+    return state === "0A" && local.endsWith(`:${wanted}`) ? [inode] : [];
+  });
+}
+
+/** Succeeds when the process listens on the port. */
+function listens(pid: string, port: string): void {
+  const tables = ["tcp", "tcp6"].map((name) => `/proc/${pid}/net/${name}`).filter((file) => existsSync(file));
+  const inodes = tables.flatMap((file) => listeningInodes(readFileSync(file, "utf8"), Number(port)));
+  const links = readdirSync(`/proc/${pid}/fd`).map((name) => {
+    try {
+      return readlinkSync(`/proc/${pid}/fd/${name}`);
+    } catch {
+      // Closed since it was listed.
+      return "";
+    }
+  });
+  if (!inodes.some((inode) => links.includes(`socket:[${inode}]`)))
+    throw new Error(`${pid} does not listen on port ${port}`);
 }
 
 const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | void>> = {
@@ -99,7 +140,9 @@ const COMMANDS: Readonly<Record<string, (...words: string[]) => Promise<void> | 
   traces,
   healthy: async (url = "") => void (await get(url)),
   "agents-ready": (url = "") => agentsReady(url),
+  listens: (pid = "", port = "") => listens(pid, port),
   fingerprint: (file = "") => fingerprint(file),
+  ids,
   field: (file = "", name = "") => field(file, name),
 };
 

@@ -40,6 +40,18 @@ parse_arguments() {
   check_path --data-dir "$data_dir"
 }
 
+# Told by Berth itself, a session's end reads as what it is; otherwise its container would only be missing later.
+end_sessions() {
+  [ -x "$binary_path" ] && [ "$dry_run" = no ] && main_pid manager >/dev/null || return 0
+  step "Ending the sessions"
+  local berth=(env -u BERTH_URL -u BERTH_TOKEN HOME="$data_dir/manager/tmp" BERTH_DATA_DIR="$data_dir/manager" "$binary_path")
+  local node ids=()
+  node=$(tool field "$data_dir/agent/identity.json" agentId 2>/dev/null) || return 0
+  mapfile -t ids < <("${berth[@]}" ps --all-users --node "$node" --json 2>/dev/null | tool ids 2>/dev/null)
+  [ "${#ids[@]}" -gt 0 ] || return 0
+  timeout 60 "${berth[@]}" rm --wait "${ids[@]}" || warn "not every session could be ended through the manager"
+}
+
 stop_services() {
   step "Stopping Berth"
   local role
@@ -79,13 +91,14 @@ remove_data() {
   refuse_mounts
   run rm -rf --one-file-system "$data_dir/manager" "$data_dir/agent" "$config_dir"
   # Only when nothing of somebody else is in it.
-  run rmdir "$data_dir" 2>/dev/null || say "$data_dir holds other things and stays."
+  [ ! -d "$data_dir" ] || run rmdir "$data_dir" 2>/dev/null || say "$data_dir holds other things and stays."
 }
 
 main() {
   parse_arguments "$@"
   [ "$(id -u)" = 0 ] || die "must run as root: sudo $0"
   find_installation "$chosen_dir"
+  end_sessions
   stop_services
   clear_node
   step "Removing $binary_path"
