@@ -80,7 +80,10 @@ const STOPS: ReadonlyMap<string, Words> = new Map([
 ]);
 
 const VANISHED: ReadonlyMap<string, Words> = new Map([
-  ["container-removed", error((f) => `Its container was removed${on(f)} by someone other than Berth.`)],
+  [
+    "container-removed",
+    error((f) => `Its container was removed${on(f)}, by hand or because Berth was uninstalled there.`),
+  ],
   [
     "engine-restarted",
     error((f) => `The container engine${on(f)} was restarted, which ended its container.`),
