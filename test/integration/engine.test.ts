@@ -96,10 +96,11 @@ describe.skipIf(!hasEngine)("a kernel on a real engine", () => {
         "touch /usr/x 2>&1 | grep -o 'Read-only file system'; df /dev/shm | tail -1 | awk '{print $2}'",
         "cat /proc/1/comm; ls -A /home/work; ls -A /tmp; stat -c %a /tmp; test -e /var/run/docker.sock || echo no socket",
       ].join("\n");
+      // A person may move HOME; what the platform grants, such as the visible devices, is not theirs to widen.
       const environment = { COLOUR: "blue", HOME: "/elsewhere", NVIDIA_VISIBLE_DEVICES: "all" };
       const ended = await run(script, { environment, supplementaryGids: [4321], hostname: "sub7" });
       expect(ended.stdout.trim().split("\n")).toEqual([
-        ...["1000", "1000", "work", "1000 4321", "/home/work", "/home/work", "sub7", "blue", "void"],
+        ...["1000", "1000", "work", "1000 4321", "/elsewhere", "/home/work", "sub7", "blue", "void"],
         ...["CapEff:0000000000000000", "CapBnd:0000000000000000", "NoNewPrivs:1", "Seccomp:2"],
         ...["Read-only file system", "16384", "docker-init", "1777", "no socket"],
       ]);
