@@ -150,10 +150,8 @@ export async function openLab(options: LabOptions = {}) {
 
   async function startAgent(): Promise<void> {
     const fresh = !existsSync(join(agentDir, "identity.json"));
-    const { secret } = joined.parse(
-      fresh ? await call("POST", "/join-tokens", {}) : { secret: "bj1.not-needed-any-more" },
-    );
-    const flags = ["--manager", url(), "--token", secret, "--data-dir", agentDir, "--scratch-size", "64m"];
+    const token = fresh ? ["--token", joined.parse(await call("POST", "/join-tokens", {})).secret] : [];
+    const flags = ["--manager", url(), ...token, "--data-dir", agentDir, "--scratch-size", "64m"];
     const role = launch(["agent", ...flags, "--log-level", "debug", ...(options.agent ?? [])]);
     agent = role;
     await eventually("the node is ready", async () => {
