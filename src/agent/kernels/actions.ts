@@ -230,8 +230,22 @@ export function createActions(deps: ActionDeps): Actions {
       try {
         const late = new AbortController();
         const progress: Progress = { chunks: 0 };
-        const fill = { engine, containerId, log: kernelLog, follow: false, signal: late.signal, progress };
-        await whileMoving(clock, OUTPUT_STALL_MS, progress, fillFromEngine(fill), { late, closing });
+        const fill = fillFromEngine({
+          engine,
+          containerId,
+          log: kernelLog,
+          follow: false,
+          signal: late.signal,
+          progress,
+          reached: capture?.reached(),
+        });
+        await whileMoving(
+          clock,
+          OUTPUT_STALL_MS,
+          progress,
+          fill.then(() => {}),
+          { late, closing },
+        );
       } catch (err) {
         if (unreachable(err) || closing.aborted) throw err;
         log.warn({ err, kernel: entry.key }, "the end of a kernel's output could not be read");

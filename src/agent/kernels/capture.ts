@@ -1,15 +1,17 @@
 import type { Clock } from "../../kit/clock.ts";
 import type { Logger } from "../../kit/log.ts";
 import type { Engine, OutputChunk } from "../engine/engine.ts";
-import type { KernelLog } from "../logs/kernel-log.ts";
+import type { KernelLog, StreamCounts } from "../logs/kernel-log.ts";
 import { findJoin, GAP_NOTE, isWhole, skipOutput } from "../logs/resume.ts";
 
 /** Takes the output of one container into its log while the container runs. */
 export interface Capture {
   /** Resolves when the output ended or capturing was stopped. Never rejects. */
   readonly ended: Promise<void>;
-  /** Whether all of the output was taken. */
+  /** Whether all of the output was taken, which only the stream of the start itself can show. */
   complete(): boolean;
+  /** How much of the engine's own log was taken when following it ended, beginning with the log's first byte. */
+  reached(): StreamCounts | undefined;
   readonly progress: Progress;
   /** The container has ended: what flows may end, but nothing is tried again. */
   lastRound(): void;
@@ -43,16 +45,24 @@ async function store(source: AsyncIterable<OutputChunk>, log: KernelLog, signal:
 /** Counts what has been read, so that a long reading can be told from one that hangs. */
 export type Progress = { chunks: number };
 
-async function* counted(source: AsyncIterable<OutputChunk>, progress: Progress): AsyncGenerator<OutputChunk> {
+type Taken = { stdout: number; stderr: number };
+
+async function* counted(
+  source: AsyncIterable<OutputChunk>,
+  progress: Progress,
+  taken: Taken = { stdout: 0, stderr: 0 },
+): AsyncGenerator<OutputChunk> {
   for await (const chunk of source) {
     progress.chunks += 1;
+    taken[chunk.stream === 1 ? "stdout" : "stderr"] += chunk.bytes.length;
     yield chunk;
   }
 }
 
 /**
  * Adds to the log what the engine's own log has beyond it: each byte once, or a line of ours where that cannot be shown.
- * With `follow` it goes on until the container ends. Reading the engine's log takes it some ten microseconds a line.
+ * With `follow` it goes on until the container ends, but the engine may end it before the last bytes: fill once more
+ * without, giving what this one returned as `reached`. Reading the engine's log takes it some ten microseconds a line.
  */
 export async function fillFromEngine(options: {
   readonly engine: Engine;
@@ -61,15 +71,21 @@ export async function fillFromEngine(options: {
   readonly follow: boolean;
   readonly signal: AbortSignal;
   readonly progress: Progress;
-}): Promise<void> {
-  const { engine, containerId, log, follow, signal, progress } = options;
-  if (log.isFinal()) return;
+  readonly reached?: StreamCounts | undefined;
+}): Promise<StreamCounts | undefined> {
+  const { engine, containerId, log, follow, signal, progress, reached } = options;
+  if (log.isFinal()) return undefined;
   await log.flush();
-  const replay = (following: boolean) => counted(engine.replayOutput(containerId, following), progress);
-  const join = isWhole(log) ? { skip: log.counts(), proven: true } : await findJoin(log, replay(false));
-  if (signal.aborted) return;
+  const replay = (following: boolean, taken?: Taken) =>
+    counted(engine.replayOutput(containerId, following), progress, taken);
+  const join = isWhole(log)
+    ? { skip: log.counts(), proven: true }
+    : await findJoin(log, replay(false), reached);
+  if (signal.aborted) return undefined;
   if (!join.proven) await log.note(GAP_NOTE);
-  await store(skipOutput(replay(follow), join.skip), log, signal);
+  const taken: Taken = { stdout: 0, stderr: 0 };
+  await store(skipOutput(replay(follow, taken), join.skip), log, signal);
+  return signal.aborted ? undefined : taken;
 }
 
 /**
@@ -90,6 +106,7 @@ export function captureOutput(options: {
   const { signal } = abort;
   const noRetry = new AbortController();
   let complete = false;
+  let reached: StreamCounts | undefined;
   const progress: Progress = { chunks: 0 };
   const resume = () =>
     fillFromEngine({ engine, containerId, log: kernelLog, follow: true, signal, progress });
@@ -98,9 +115,11 @@ export function captureOutput(options: {
     let first = started;
     while (!signal.aborted) {
       try {
-        await (first === undefined ? resume() : store(counted(first, progress), kernelLog, signal));
+        reached = undefined;
+        if (first === undefined) reached = await resume();
+        else await store(counted(first, progress), kernelLog, signal);
         if (signal.aborted) return;
-        complete = true;
+        complete = first !== undefined;
         if (!(await isRunning())) return;
       } catch (err) {
         log.warn({ err, containerId }, "a container's output was interrupted and is joined again");
@@ -115,6 +134,7 @@ export function captureOutput(options: {
   return {
     ended: run(),
     complete: () => complete,
+    reached: () => reached,
     progress,
     lastRound: () => noRetry.abort(),
     stop: () => abort.abort(),

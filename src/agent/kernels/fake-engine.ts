@@ -20,6 +20,8 @@ export interface FakeEngine extends Engine {
   print(key: KernelKey, text: string): void;
   /** The main process ends by itself. */
   exit(key: KernelKey, exitCode: number): void;
+  /** Following a container's log ends with the container, whatever of it has not been read. */
+  cutFollowing(): void;
   /** Somebody removes the container by hand. */
   vanish(key: KernelKey): void;
   /** The engine stops or begins to answer. */
@@ -47,6 +49,7 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
   const pulled = new Set<string>(["present"]);
   const listeners = new Set<(event: EngineEvent | undefined) => void>();
   let isDown = false;
+  let followingIsCut = false;
   let gate: PromiseWithResolvers<void> | undefined;
   let startError: BerthError | undefined;
   let createError: BerthError | undefined;
@@ -87,8 +90,14 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
     signal.throwIfAborted();
   }
 
-  async function* output(key: KernelKey, box: Box, follow: boolean): AsyncGenerator<OutputChunk> {
+  async function* output(
+    key: KernelKey,
+    box: Box,
+    follow: boolean,
+    cut = false,
+  ): AsyncGenerator<OutputChunk> {
     for (let at = 0; ; ) {
+      if (cut && box.view.state.kind === "exited") return;
       const chunk = box.written[at];
       if (chunk !== undefined) {
         at += 1;
@@ -203,6 +212,9 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
       for (const wake of [...(box?.wake ?? [])]) wake();
     },
     exit,
+    cutFollowing: () => {
+      followingIsCut = true;
+    },
     vanish: drop,
     setDown: (value) => {
       isDown = value;
@@ -255,7 +267,7 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
     startKernel,
     replayOutput: (containerId, follow) => {
       const [key, box] = byId(containerId);
-      return output(key, box, follow);
+      return output(key, box, follow, follow && followingIsCut);
     },
     stopContainer: async (containerId, graceMs) => {
       await answer();

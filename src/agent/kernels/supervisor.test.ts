@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readFileSync, rmdirSync, rmSync } from "node:fs";
 import fc from "fast-check";
 import { BerthError } from "../../kit/errors.ts";
 import { KernelPhase, MainProcess } from "../../wire/generated/berth.ts";
@@ -212,6 +213,22 @@ describe("an agent that comes back", () => {
     expect(count(`start ${key}`)).toBe(1);
   });
 
+  test("has the last words too when the engine ends the following of its log before them", async () => {
+    await startRunning();
+    bench.engine.print(key, "one\n");
+    await until("one is stored", () => (agent.now(key)?.logBytes ?? 0) === 4);
+    await agent.down(true);
+    bench.engine.cutFollowing();
+    agent = await bench.boot();
+    bench.engine.print(key, "two\n");
+    await until("two is stored", () => (agent.now(key)?.logBytes ?? 0) === 8);
+    bench.engine.print(key, "last words\n");
+    bench.engine.exit(key, 0);
+    await phase(KernelPhase.EXITED);
+    expect(await agent.text(key)).toBe("one\ntwo\nlast words\n");
+    expect(agent.last(key)?.logBytes).toBe(19);
+  });
+
   test("learns how a batch ended meanwhile, with the rest of its output", async () => {
     await startRunning();
     await agent.down(true);
@@ -261,6 +278,71 @@ describe("an agent that comes back", () => {
     agent = await bench.boot();
     await phase(KernelPhase.EXITED);
     expect(agent.last(key)?.endReason).toBe("node-restarted");
+  });
+});
+
+describe("a disk that takes no record", () => {
+  const path = () => `${bench.dir}/kernels/${key}/record.json`;
+  /** A folder in its place keeps the record from being written, whoever runs the test. */
+  const jam = () => {
+    rmSync(path());
+    mkdirSync(path());
+  };
+  const stored = () => JSON.parse(readFileSync(path(), "utf8"));
+
+  test("keeps no kernel from ending, from being told, and from being saved when there is room", async () => {
+    await startRunning();
+    jam();
+    bench.engine.exit(key, 3);
+    await phase(KernelPhase.EXITED);
+    expect(agent.last(key)?.exitCode).toBe(3);
+    bench.clock.advance(5000);
+    expect(agent.now(key)?.phase).toBe(KernelPhase.EXITED);
+    rmdirSync(path());
+    bench.clock.advance(5000);
+    expect(stored()).toMatchObject({ startIntent: true, end: { exitCode: 3 } });
+  });
+
+  test("keeps no kernel from being stopped and forgotten", async () => {
+    await startRunning();
+    jam();
+    agent.supervisor.stop({ ref: spec, graceMs: 0, force: true });
+    await phase(KernelPhase.EXITED);
+    expect(agent.last(key)).toMatchObject({ stopRequested: true, exitCode: 137 });
+    agent.supervisor.forget(spec);
+    await until("it is forgotten", () => agent.now(key) === undefined);
+    expect(bench.engine.containers.size).toBe(0);
+    bench.clock.advance(60_000);
+    expect(existsSync(`${bench.dir}/kernels/${key}`)).toBe(false);
+  });
+
+  test("lets nothing be started that could be started twice", async () => {
+    const gate = bench.engine.hold();
+    agent.supervisor.ensure(spec);
+    await phase(KernelPhase.CREATING);
+    jam();
+    gate.release();
+    await until("it is made", () => bench.engine.containers.has(key));
+    await agent.supervisor.lookAtAll();
+    expect(count(`start ${key}`)).toBe(0);
+    rmdirSync(path());
+    await until(
+      "it is started",
+      () => count(`start ${key}`) === 1,
+      () => bench.clock.advance(100),
+    );
+    expect(stored()).toMatchObject({ startIntent: true });
+  });
+
+  test("is tried once more when the agent ends", async () => {
+    await startRunning();
+    jam();
+    bench.engine.exit(key, 3);
+    await phase(KernelPhase.EXITED);
+    rmdirSync(path());
+    await agent.down();
+    expect(stored()).toMatchObject({ end: { exitCode: 3 } });
+    agent = await bench.boot();
   });
 });
 

@@ -6,7 +6,7 @@ import fc from "fast-check";
 import { silentLogger } from "../../kit/log.ts";
 import type { OutputChunk } from "../engine/engine.ts";
 import type { LogEvent } from "./event.ts";
-import { type KernelLog, openKernelLog } from "./kernel-log.ts";
+import { type KernelLog, openKernelLog, type StreamCounts } from "./kernel-log.ts";
 import { findJoin, skipOutput } from "./resume.ts";
 import { createLogStore } from "./store.ts";
 
@@ -195,10 +195,14 @@ function numbered(from: number, to: number): OutputChunk[] {
 }
 
 describe("joining the engine's log to what is stored", () => {
-  async function resumed(stored: readonly OutputChunk[], engine: readonly OutputChunk[]) {
+  async function resumed(
+    stored: readonly OutputChunk[],
+    engine: readonly OutputChunk[],
+    reached?: StreamCounts,
+  ) {
     const log = await open(tempDir());
     for (const chunk of stored) void log.append(chunk);
-    const join = await findJoin(log, replay(engine));
+    const join = await findJoin(log, replay(engine), reached);
     for await (const chunk of skipOutput(replay(engine), join.skip)) void log.append(chunk);
     const events = await readAll(log);
     await log.close();
@@ -244,6 +248,16 @@ describe("joining the engine's log to what is stored", () => {
     const { join, stdout } = await resumed(all.slice(0, 2000), all.slice(4000));
     expect(join.proven).toBe(false);
     expect(stdout).toBe(only(all.slice(0, 2000), 1) + only(all.slice(4000), 1));
+  });
+
+  test("text that repeats, its beginning dropped, is joined where the engine's log was read to before", async () => {
+    const all = Array.from({ length: 5000 }, () => out("same\n"));
+    const { join, stdout } = await resumed(all.slice(0, 4000), all.slice(1000), {
+      stdout: 15_000,
+      stderr: 0,
+    });
+    expect(join.proven).toBe(true);
+    expect(stdout).toBe(only(all, 1));
   });
 
   test("text that repeats is joined at its byte count", async () => {

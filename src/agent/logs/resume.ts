@@ -1,5 +1,5 @@
 import type { OutputChunk } from "../engine/engine.ts";
-import type { KernelLog } from "./kernel-log.ts";
+import type { KernelLog, StreamCounts } from "./kernel-log.ts";
 
 /** Bytes of each stream at the start of the engine's log that are stored already. */
 export type Join = {
@@ -22,14 +22,16 @@ type StreamScan = { take(bytes: Uint8Array): void; result(): { skip: number; pro
 
 /**
  * Looks in one stream of the engine's log for the place where the stored output ends: at its byte count when the
- * engine still has everything, elsewhere when the engine dropped its beginning.
+ * engine still has everything, at `reached` when that much of the engine's log was read before, elsewhere when the
+ * engine dropped its beginning.
  */
-function scanStream(stored: number, tail: Buffer): StreamScan {
+function scanStream(stored: number, tail: Buffer, reached: number | undefined): StreamScan {
   let seen = 0;
   let carry = Buffer.alloc(0);
   let waiting: Uint8Array[] = [];
   let waitingBytes = 0;
   let expected = false;
+  let again = false;
   let first: number | undefined;
   let matches = 0;
 
@@ -44,14 +46,16 @@ function scanStream(stored: number, tail: Buffer): StreamScan {
       first ??= end;
       matches += 1;
       if (end === stored) expected = true;
+      if (end === reached) again = true;
     }
     carry = window.subarray(Math.max(0, window.length - tail.length + 1));
   }
 
   function result() {
     scan();
+    if (again && reached !== undefined) return { skip: reached, proven: true };
     if (expected) return { skip: stored, proven: true };
-    if (first === undefined) return { skip: 0, proven: false };
+    if (first === undefined) return { skip: 0, proven: reached === 0 };
     return { skip: first, proven: matches === 1 && tail.length === PROOF_BYTES };
   }
 
@@ -68,13 +72,20 @@ function scanStream(stored: number, tail: Buffer): StreamScan {
   };
 }
 
-/** Finds where `log` ends in the engine's own log, which `replay` gives from its beginning and without following. */
-export async function findJoin(log: KernelLog, replay: AsyncIterable<OutputChunk>): Promise<Join> {
+/**
+ * Finds where `log` ends in the engine's own log, which `replay` gives from its beginning and without following.
+ * `reached`: how much of each stream an earlier replay gave, all of which is stored.
+ */
+export async function findJoin(
+  log: KernelLog,
+  replay: AsyncIterable<OutputChunk>,
+  reached?: StreamCounts,
+): Promise<Join> {
   await log.flush();
   const counts = log.counts();
   if (counts.stdout === 0 && counts.stderr === 0) return { skip: counts, proven: true };
-  const stdout = scanStream(counts.stdout, await log.tail(1, PROOF_BYTES));
-  const stderr = scanStream(counts.stderr, await log.tail(2, PROOF_BYTES));
+  const stdout = scanStream(counts.stdout, await log.tail(1, PROOF_BYTES), reached?.stdout);
+  const stderr = scanStream(counts.stderr, await log.tail(2, PROOF_BYTES), reached?.stderr);
   for await (const { stream, bytes } of replay) (stream === 1 ? stdout : stderr).take(bytes);
   const [out, err] = [stdout.result(), stderr.result()];
   return { skip: { stdout: out.skip, stderr: err.skip }, proven: out.proven && err.proven };
