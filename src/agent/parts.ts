@@ -79,7 +79,7 @@ function createNodeParts(options: PartsOptions) {
     engineWatch,
     images,
     logs,
-    records: createRecordStore({ dir: join(dataDir, "kernels"), log }),
+    records: createRecordStore({ dir: join(dataDir, "kernels"), clock, log }),
     clock,
     log,
     bootId: readBootId(),

@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { writeFileAtomicSync } from "../../kit/atomic-file.ts";
+import type { Cancel, Clock } from "../../kit/clock.ts";
 import { BerthError } from "../../kit/errors.ts";
 import { isId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
@@ -109,14 +110,30 @@ export interface RecordStore {
   load(): ReadonlyMap<KernelKey, KernelRecord>;
   /** On disk when it returns. Throws `disk-full` when there is no room. */
   save(record: KernelRecord): void;
+  /** On disk when it returns, or as soon as the disk takes it: never throws. A later record of the kernel replaces it. */
+  keep(record: KernelRecord): void;
   remove(key: KernelKey): void;
+  /** Tries a last time to save what is still to be saved. */
+  close(): void;
 }
 
+const RETRY_MS = 5000;
+
 /** Records below `dir`, each in a folder of its own. */
-export function createRecordStore({ dir, log }: { readonly dir: string; readonly log: Logger }): RecordStore {
+export function createRecordStore({
+  dir,
+  clock,
+  log,
+}: {
+  readonly dir: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+}): RecordStore {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
   const folder = (key: KernelKey) => join(dir, key);
   const file = (key: KernelKey) => join(folder(key), "record.json");
+  const unsaved = new Map<KernelKey, KernelRecord>();
+  let retry: Cancel | undefined;
 
   function load(): ReadonlyMap<KernelKey, KernelRecord> {
     const records = new Map<KernelKey, KernelRecord>();
@@ -136,6 +153,7 @@ export function createRecordStore({ dir, log }: { readonly dir: string; readonly
     try {
       mkdirSync(folder(key), { recursive: true, mode: 0o700 });
       writeFileAtomicSync(file(key), JSON.stringify(record));
+      unsaved.delete(key);
     } catch (err) {
       if (err instanceof Error && "code" in err && err.code === "ENOSPC") {
         throw new BerthError(
@@ -147,9 +165,34 @@ export function createRecordStore({ dir, log }: { readonly dir: string; readonly
     }
   }
 
+  function keep(record: KernelRecord): void {
+    const key = keyOf(record);
+    try {
+      save(record);
+    } catch (err) {
+      if (!unsaved.has(key)) log.error({ err, kernel: key }, "a kernel's record could not be saved yet");
+      unsaved.set(key, record);
+      retry ??= clock.after(RETRY_MS, saveUnsaved);
+    }
+  }
+
+  function saveUnsaved(): void {
+    retry = undefined;
+    for (const record of [...unsaved.values()]) keep(record);
+  }
+
   return {
     load,
     save,
-    remove: (key) => rmSync(folder(key), { recursive: true, force: true }),
+    keep,
+    remove: (key) => {
+      unsaved.delete(key);
+      rmSync(folder(key), { recursive: true, force: true });
+    },
+    close: () => {
+      retry?.();
+      saveUnsaved();
+      retry?.();
+    },
   };
 }

@@ -131,7 +131,10 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
   function update(entry: Entry, change: Partial<KernelRecord>): void {
     if (entry.record === undefined) return;
     const record = { ...entry.record, ...change };
-    records.save(record);
+    // A start must be on disk before it happens, or it could happen twice. Nothing else waits for a full disk: what
+    // a later process does not find in the record, the container or the manager tells it again.
+    if (change.startIntent === true) records.save(record);
+    else records.keep(record);
     entry.record = record;
     publish(entry);
   }
@@ -360,6 +363,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       closed = true;
       await queue.close();
       for (const entry of entries.values()) endWatch(entry);
+      records.close();
     },
   };
 }

@@ -56,7 +56,7 @@ export function createBench() {
     const engineWatch = createEngineWatch({ engine, clock, log });
     const images = createImages({ engine, clock, log, onProgress: () => {} });
     const logs = createLogStore({ dir: join(dir, "logs"), defaultLimitBytes: 2 ** 20, log });
-    const records = createRecordStore({ dir: join(dir, "kernels"), log });
+    const records = createRecordStore({ dir: join(dir, "kernels"), clock, log });
     const supervisor = createSupervisor({
       engine,
       engineWatch,
