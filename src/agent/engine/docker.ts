@@ -139,6 +139,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
       await network.remove();
       await firewall.remove();
       await hostImage.remove();
+      await scratch.clearProbes();
       firewallAt = Number.NEGATIVE_INFINITY;
     },
     listKernels: kernels.list,
@@ -169,6 +170,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
       return Number(field(inspected, "SizeRw") ?? 0);
     },
     listImages: images.list,
+    hasImage: images.has,
     pullImage: images.pull,
     removeImage: images.remove,
     events,

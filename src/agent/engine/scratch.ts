@@ -34,6 +34,8 @@ export interface ScratchStore {
   remove(ref: KernelRef): Promise<void>;
   usage(ref: KernelRef): Promise<ScratchUsage | undefined>;
   list(): Promise<readonly KernelRef[]>;
+  /** Removes what a killed process left of its try of loop mounts. The data folder must be this process's alone. */
+  clearProbes(): Promise<void>;
 }
 
 // The smallest ext4 that leaves room for files, and what must stay free on the node besides.
@@ -41,6 +43,7 @@ const LEAST_BYTES = 16 * 2 ** 20;
 const KEEP_FREE_BYTES = 256 * 2 ** 20;
 const MEASURE_AGAIN_MS = 30_000;
 const MOUNT_TRIES = 3;
+const PROBE = "probe-";
 
 type Note = { readonly sessionId: string; readonly bytes: number; readonly loop: boolean };
 
@@ -64,9 +67,19 @@ export function createScratchStore({
     return join(root, `${ref.kernelId}.g${ref.generation}`);
   };
 
+  async function clearProbes(): Promise<void> {
+    const names = await readdir(root).catch(() => []);
+    for (const name of names.filter((one) => one.startsWith(PROBE))) {
+      await discard(join(root, name)).catch((err: unknown) => {
+        log.warn({ err, folder: join(root, name) }, "the rest of an earlier try of loop mounts stays");
+      });
+    }
+  }
+
   async function probeLoops(): Promise<boolean> {
+    await clearProbes();
     if (mode === "directory") return false;
-    const dir = join(root, `probe-${process.pid}`);
+    const dir = join(root, `${PROBE}${process.pid}`);
     try {
       await makeImage(dir, LEAST_BYTES, 0, 0);
       await mountImage(dir, clock);
@@ -164,6 +177,7 @@ export function createScratchStore({
       }));
       return Promise.all(withSession);
     },
+    clearProbes,
   };
 }
 
