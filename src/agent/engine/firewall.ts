@@ -7,7 +7,12 @@ import { mustRun, run } from "./run.ts";
  * Addresses at which clouds hand a machine its own credentials. The whole link-local range: providers use several
  * of its addresses, and nothing in it is a service for sessions.
  */
-const METADATA = ["169.254.0.0/16", "100.100.100.200/32"];
+const METADATA = ["169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32"];
+
+/** The same of a cloud whose name server has this address too: port 53 stays open, or its sessions find no names. */
+const METADATA_WITH_NAMES = "168.63.129.16/32";
+
+const REFUSE = "-j REJECT --reject-with icmp-port-unreachable";
 
 /** Prefix of every agent's bridge, as iptables writes "any interface that begins so". */
 const ANY_BRIDGE = "bth-+";
@@ -23,7 +28,7 @@ export function firewallChains(owner: Ownership): readonly [Chain, Chain] {
       name: `BERTH-${tag}-IN`,
       hooks: ["INPUT"],
       // Answers to what the agent opened pass; refused rather than dropped, so that nobody waits for a time-out.
-      rules: [known, "-j REJECT --reject-with icmp-port-unreachable"],
+      rules: [known, REFUSE],
     },
     {
       name: `BERTH-${tag}-OUT`,
@@ -31,8 +36,9 @@ export function firewallChains(owner: Ownership): readonly [Chain, Chain] {
       hooks: ["DOCKER-USER", "FORWARD"],
       rules: [
         known,
-        ...METADATA.map((range) => `-d ${range} -j REJECT --reject-with icmp-port-unreachable`),
-        `-o ${ANY_BRIDGE} -j REJECT --reject-with icmp-port-unreachable`,
+        ...METADATA.map((range) => `-d ${range} ${REFUSE}`),
+        ...["tcp", "udp"].map((kind) => `-d ${METADATA_WITH_NAMES} -p ${kind} ! --dport 53 ${REFUSE}`),
+        `-o ${ANY_BRIDGE} ${REFUSE}`,
         "-j RETURN",
       ],
     },
