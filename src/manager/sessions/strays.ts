@@ -38,13 +38,15 @@ export function createStrays(deps: {
   const { clock, log, agents } = deps;
   const unclaimed = new Map<string, Unclaimed>();
   const stale = new Map<string, MonoMs>();
+  const answered = new Map<string, MonoMs>();
   const keyOf = (agent: AgentId, status: { kernelId: string; generation: number }) =>
     `${agent}/${status.kernelId}/${status.generation}`;
 
-  async function remove(agent: AgentId, status: KernelStatus): Promise<void> {
+  async function remove(agent: AgentId, status: KernelStatus, runs: boolean): Promise<void> {
     const { kernelId, generation, sessionId } = status;
     const stop = { kernelId, generation, sessionId, graceMs: 0, force: true };
-    await agents.send(agent, { $case: "stopKernel", value: stop });
+    // A stop of what has ended would only leave a tombstone, and be told as another end.
+    if (runs) await agents.send(agent, { $case: "stopKernel", value: stop });
     await agents.send(agent, { $case: "forgetKernel", value: { kernelId, generation } });
   }
 
@@ -55,7 +57,13 @@ export function createStrays(deps: {
     const runs = status.phase !== KernelPhase.FAILED && status.phase !== KernelPhase.GONE;
     if (runs && clock.mono() - since < GRACE_MS) return;
     stale.delete(key);
-    remove(agent, status).catch((err: unknown) => log.warn({ err, agent }, "a stray kernel stays for now"));
+    // An agent answers each word about a kernel with its status: to answer that at once would never end.
+    const last = answered.get(key);
+    if (last !== undefined && clock.mono() - last < GRACE_MS) return;
+    answered.set(key, clock.mono());
+    remove(agent, status, runs).catch((err: unknown) =>
+      log.warn({ err, agent }, "a stray kernel stays for now"),
+    );
   }
 
   return {
@@ -73,9 +81,10 @@ export function createStrays(deps: {
     clear: (agent, status) => {
       unclaimed.delete(keyOf(agent, status));
       stale.delete(keyOf(agent, status));
+      answered.delete(keyOf(agent, status));
     },
     keep: (agent, present) => {
-      for (const map of [unclaimed, stale]) {
+      for (const map of [unclaimed, stale, answered]) {
         for (const key of [...map.keys()]) {
           const [owner, kernel = ""] = key.split("/");
           if (owner === agent && !present.has(kernel)) map.delete(key);
