@@ -169,6 +169,8 @@ export interface Engine {
   /** Bytes that a container has written outside its scratch, into its own layer. Costly: at most once a minute. */
   layerBytes(containerId: string): Promise<number>;
   listImages(): Promise<readonly LocalImage[]>;
+  /** Whether a container could be made from the image without a pull. */
+  hasImage(reference: string): Promise<boolean>;
   pullImage(
     reference: string,
     onProgress: (update: PullUpdate) => void,

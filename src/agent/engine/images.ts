@@ -72,6 +72,7 @@ function asPullLine(value: unknown): PullLine {
 
 export interface Images {
   list(): Promise<readonly LocalImage[]>;
+  has(reference: string): Promise<boolean>;
   pull(reference: string, onProgress: (update: PullUpdate) => void, signal: AbortSignal): Promise<LocalImage>;
   remove(reference: string): Promise<void>;
 }
@@ -176,8 +177,19 @@ export function createImages({
     }
   }
 
+  async function has(reference: string): Promise<boolean> {
+    try {
+      await inspect(reference);
+      return true;
+    } catch (error) {
+      if (hasStatus(error, 404)) return false;
+      throw error;
+    }
+  }
+
   return {
     list,
+    has,
     pull,
     remove: async (asked) => {
       if (asked === HOST_IMAGE) {

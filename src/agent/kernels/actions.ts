@@ -125,7 +125,11 @@ export function createActions(deps: ActionDeps): Actions {
     const { spec } = entry;
     if (spec === undefined) return;
     try {
+      // Looked for before anything is said to be made: a pull may take far longer than a create is given.
+      const missing = !spec.imageIsHost && !(await engine.hasImage(spec.image));
+      if (missing) await pull(entry, spec.image, signal);
       if (await tryCreate(entry, signal)) return;
+      // Removed since it was looked for.
       await pull(entry, spec.image, signal);
       if (await tryCreate(entry, signal)) return;
       throw new BerthError("image-missing", `The image ${spec.image} was pulled and is gone again.`);

@@ -305,6 +305,10 @@ export function createFakeEngine(options: { readonly now: () => number }): FakeE
       return imageOf(reference);
     },
     listImages: async () => [...pulled].map(imageOf),
+    hasImage: async (reference) => {
+      await answer();
+      return pulled.has(reference);
+    },
     removeImage: async (reference) => {
       pulled.delete(reference);
     },

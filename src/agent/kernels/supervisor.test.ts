@@ -62,6 +62,15 @@ describe("the life of a kernel", () => {
       (status) => status.phase === KernelPhase.PULLING && status.pull?.totalBytes,
     );
     expect(pulling?.pull).toMatchObject({ reference: "far/away", doneBytes: 1, totalBytes: 2 });
+    const phases = agent.statuses.map((status) => status.phase);
+    expect(phases.indexOf(KernelPhase.CREATING)).toBeGreaterThan(phases.lastIndexOf(KernelPhase.PULLING));
+  });
+
+  test("an image that is here already is not pulled", async () => {
+    agent.supervisor.ensure({ ...spec, image: "present", imageIsHost: false });
+    await running();
+    expect(agent.statuses.map((status) => status.phase)).not.toContain(KernelPhase.PULLING);
+    expect(count("pull present")).toBe(0);
   });
 
   test("a pull that fails is told in the engine's words and leaves nothing", async () => {
