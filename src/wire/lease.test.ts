@@ -10,9 +10,10 @@ function world() {
   let manager: LeaseState = NO_LEASE;
   let count = 0;
   /** One connect of a holder of `lease` that gets as far as `step`; gives what the holder has stored after. */
-  const connect = (lease: string, step: Step, hasLiveStream = false) => {
+  const connect = (lease: string, step: Step, hasLiveStream = false, otherBoot = false) => {
     if (step === "offer-lost") return { verdict: undefined, lease };
-    const verdict = evaluateLease({ ...manager, offered: lease, hasLiveStream, newLease: `L${++count}` });
+    const newLease = `L${++count}`;
+    const verdict = evaluateLease({ ...manager, offered: lease, hasLiveStream, otherBoot, newLease });
     if (verdict.kind === "refuse") return { verdict, lease };
     manager = verdict.state;
     if (step === "welcome-lost" || step === "before-store") return { verdict, lease };
@@ -78,6 +79,23 @@ describe("leases", () => {
     expect(w.connect(lease, "complete", true).verdict?.kind).toBe("accept");
   });
 
+  test("the newest lease from another boot waits until the live stream has ended", () => {
+    const w = world();
+    const lease = w.connect("", "complete").lease;
+    const before = w.state();
+    const refused = w.connect(lease, "complete", true, true).verdict;
+    expect(refused).toMatchObject({ kind: "refuse", code: "identity-in-use", retry: true });
+    expect(w.state()).toEqual(before);
+    expect(w.connect(lease, "complete", false, true).verdict?.kind).toBe("accept");
+  });
+
+  test("an older lease stays a clone's, whatever boot it comes from", () => {
+    const w = world();
+    const old = w.connect("", "complete").lease;
+    w.connect(old, "complete");
+    expect(w.connect(old, "complete", true, true).verdict).toMatchObject({ code: "clone", retry: false });
+  });
+
   test("an agent that lost its lease file is told apart from a new one", () => {
     const w = world();
     w.connect("", "complete");
@@ -85,7 +103,8 @@ describe("leases", () => {
   });
 
   test("a manager that knows no lease, as after a restored backup, takes what is offered", () => {
-    const verdict = evaluateLease({ ...NO_LEASE, offered: "L9", hasLiveStream: false, newLease: "N" });
+    const offer = { offered: "L9", hasLiveStream: false, otherBoot: false, newLease: "N" };
+    const verdict = evaluateLease({ ...NO_LEASE, ...offer });
     expect(verdict).toEqual({ kind: "accept", state: { stored: "N", previous: "L9" } });
   });
 

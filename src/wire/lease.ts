@@ -17,7 +17,7 @@ export type LeaseVerdict =
   | { readonly kind: "accept"; readonly state: LeaseState }
   | {
       readonly kind: "refuse";
-      readonly code: "clone" | "lease-in-doubt";
+      readonly code: "clone" | "lease-in-doubt" | "identity-in-use";
       readonly sentence: string;
       /** Whether the agent may try again by itself. */
       readonly retry: boolean;
@@ -28,6 +28,8 @@ export type LeaseOffer = LeaseState & {
   readonly offered: string;
   /** Whether a stream of this agent id is connected now. */
   readonly hasLiveStream: boolean;
+  /** Whether the agent runs in another boot than the one that connected last; false where either is unknown. */
+  readonly otherBoot: boolean;
   /** A new random text, never used before. */
   readonly newLease: string;
 };
@@ -38,15 +40,24 @@ const CLONE =
 const IN_DOUBT =
   "The newest lease was sent to a stream that is still connected and has not acknowledged it. " +
   "The agent tries again once that stream has ended.";
+const IN_USE =
+  "An agent with this identity is connected from another boot of a machine. If this machine was cloned or " +
+  "restored from a copy, remove its agent state and join it again. If it has only restarted, the agent " +
+  "gets in by itself once its old connection counts as lost.";
 
 /**
  * Whether an agent that connects is the one that was served last. The newest lease replaces a stream that
- * lives; an unacknowledged rotation may be repeated with the lease before it, unless its stream lives.
+ * lives if it comes from the same boot; an unacknowledged rotation may be repeated with the lease before
+ * it, unless its stream lives.
  */
 export function evaluateLease(offer: LeaseOffer): LeaseVerdict {
-  const { stored, previous, offered, hasLiveStream, newLease } = offer;
+  const { stored, previous, offered, hasLiveStream, otherBoot, newLease } = offer;
   const accept: LeaseVerdict = { kind: "accept", state: { stored: newLease, previous: offered } };
-  if (stored === null || offered === stored) return accept;
+  if (stored === null || offered === stored) {
+    // One machine is never up twice: one of the two is a copy, and nothing but time tells which one.
+    const twice = hasLiveStream && otherBoot;
+    return twice ? { kind: "refuse", code: "identity-in-use", sentence: IN_USE, retry: true } : accept;
+  }
   if (previous === null || offered !== previous) {
     return { kind: "refuse", code: "clone", sentence: CLONE, retry: false };
   }

@@ -58,6 +58,22 @@ describe("join tokens", () => {
   });
 });
 
+describe("the lease of a node", () => {
+  test("another boot with the newest lease waits while the stream lives, and gets in once it is over", async () => {
+    const agent = await bench.addAgent();
+    const live = agent.link;
+    agent.bootId = "another boot";
+    await agent.connect();
+    const refused = { code: "identity-in-use", retry: true };
+    expect(agent.link.sent).toMatchObject([{ $case: "refused", value: refused }]);
+    expect((await bench.node("node-a")).ready).toBe(true);
+    live.cut();
+    await until("the stream is over", async () => !(await bench.node("node-a")).ready);
+    await agent.connect();
+    expect(agent.link.sent[0]).toMatchObject({ $case: "welcome" });
+  });
+});
+
 describe("what an administrator sets", () => {
   test("a node that is not schedulable takes nothing new and keeps what it has", async () => {
     const agent = await bench.addAgent();

@@ -94,6 +94,7 @@ export function createLinkHandler(deps: LinkDeps): (link: ServerLink) => void {
       previous: row.previous_lease,
       offered: hello.lease,
       hasLiveStream: hub.connected(agentId),
+      otherBoot: row.boot_id !== "" && hello.bootId !== "" && row.boot_id !== hello.bootId,
       newLease: newLease(),
     });
     if (verdict.kind === "refuse") {

@@ -162,6 +162,7 @@ export type FakeLink = {
 export type FakeAgent = {
   readonly id: AgentId;
   lease: string;
+  bootId: string;
   link: FakeLink;
   node: NodeInfo;
   images: ImageInfo[];
@@ -396,6 +397,7 @@ export async function openBench(clock: ManualClock = manualClock()) {
     const agent: FakeAgent = {
       id: agentId,
       lease: "",
+      bootId: "boot",
       link: unused,
       node: info,
       images: [],
@@ -414,7 +416,7 @@ export async function openBench(clock: ManualClock = manualClock()) {
             clusterId: store.clusterId,
             lease: agent.lease,
             version: VERSION,
-            bootId: "boot",
+            bootId: agent.bootId,
             wallMs: clock.wall(),
             node: agent.node,
           },

@@ -104,6 +104,7 @@ export async function createTestManager(port = 0) {
       ...leases,
       offered: hello.value.lease,
       hasLiveStream: link !== undefined,
+      otherBoot: false,
       newLease: crypto.randomUUID(),
     });
     hellos.push(hello.value);
