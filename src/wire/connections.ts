@@ -15,7 +15,10 @@ export type ListenerLimits = {
 
 /** Every open connection of the listener: those still in their handshake, and those of each agent. */
 export interface Connections {
-  /** A connection begins; it is destroyed when too many handshakes are under way or this one takes too long. */
+  /**
+   * A connection begins; it is destroyed when its handshake takes too long. When too many handshakes are
+   * under way, the oldest of its address ends; when too many in all, the oldest of the address with most.
+   */
   begin(socket: TLSSocket): void;
   handshakeDone(socket: TLSSocket): void;
   /** The connection belongs to the agent; it is destroyed when the agent has too many. */
@@ -33,25 +36,34 @@ export function createConnections(options: {
   const { clock, limits } = options;
   const all = new Set<TLSSocket>();
   const handshakes = new Map<TLSSocket, Cancel>();
-  const perAddress = new Map<string, number>();
+  /** The sockets of `handshakes` by address, the oldest first. */
+  const perAddress = new Map<string, Set<TLSSocket>>();
   const perAgent = new Map<AgentId, Set<TLSSocket>>();
 
-  const countAddress = (address: string, change: number): number => {
-    const count = (perAddress.get(address) ?? 0) + change;
-    if (count > 0) perAddress.set(address, count);
-    else perAddress.delete(address);
-    return count;
+  const busiest = (): Set<TLSSocket> | undefined => {
+    let most: Set<TLSSocket> | undefined;
+    for (const sockets of perAddress.values()) {
+      if (most === undefined || sockets.size > most.size) most = sockets;
+    }
+    return most;
+  };
+  // The oldest goes, never the newcomer: peers that say nothing must not keep out one that does.
+  const endOldest = (sockets: Set<TLSSocket> | undefined) => {
+    const [oldest] = sockets ?? [];
+    if (oldest === undefined) return;
+    handshakes.get(oldest)?.();
+    oldest.destroy();
   };
   const begin = (socket: TLSSocket) => {
     const address = socket.remoteAddress ?? "";
     all.add(socket);
-    const inFlight = countAddress(address, 1);
-    let counted = true;
+    const neighbours = perAddress.get(address) ?? new Set();
+    perAddress.set(address, neighbours.add(socket));
     const done = () => {
       cancel();
       handshakes.delete(socket);
-      if (counted) countAddress(address, -1);
-      counted = false;
+      neighbours.delete(socket);
+      if (neighbours.size === 0 && perAddress.get(address) === neighbours) perAddress.delete(address);
     };
     const cancel = clock.after(limits.handshakeMs, () => socket.destroy());
     handshakes.set(socket, done);
@@ -61,7 +73,8 @@ export function createConnections(options: {
       done();
       all.delete(socket);
     });
-    if (handshakes.size > limits.handshakes || inFlight > limits.handshakesPerAddress) socket.destroy();
+    if (neighbours.size > limits.handshakesPerAddress) endOldest(neighbours);
+    if (handshakes.size > limits.handshakes) endOldest(busiest());
   };
   const assign = (socket: TLSSocket, agentId: AgentId) => {
     if (socket.destroyed) return;

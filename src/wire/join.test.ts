@@ -155,6 +155,16 @@ describe("joining", () => {
     expect(requests).toEqual([]);
   });
 
+  test("connections that ask nothing do not keep out a node that does", async () => {
+    const { port, open } = await start({ limits: { joins: 2 } });
+    const dial = () =>
+      dialManager({ host: "127.0.0.1", port, protocol: JOIN_PROTOCOL, trust: cluster, clock: systemClock });
+    const silent = [await dial(), await dial()];
+    await until(() => open() === 2);
+    expect((await join(port)).clusterId).toBe(cluster.clusterId);
+    for (const socket of silent) socket.destroy();
+  });
+
   test("joins at once are bounded, and a place is free again after one", async () => {
     const entered = Promise.withResolvers<void>();
     const gate = Promise.withResolvers<void>();

@@ -213,6 +213,20 @@ describe("broken and slow peers", () => {
     socket.destroy();
   });
 
+  test("peers that say nothing do not keep out one that does, from their address or in all", async () => {
+    for (const limits of [{ handshakesPerAddress: 3 }, { handshakes: 3 }]) {
+      const { listener, seen } = await start({ limits });
+      const peers = Array.from({ length: 3 }, () => silent(listener.port));
+      await until(() => listener.open() === 3);
+      const socket = await dialData(listener, await cluster.agent());
+      await until(() => seen.length === 1);
+      // The oldest alone made room.
+      await until(() => listener.open() === 3);
+      for (const peer of [socket, ...peers]) peer.destroy();
+      await listener.close();
+    }
+  });
+
   test("garbage, cut handshakes and garbage inside TLS leave the port serving", async () => {
     const { listener, seen } = await start();
     for (const junk of ["GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\xff\xff", "\0".repeat(5000)]) {

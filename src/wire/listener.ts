@@ -51,6 +51,7 @@ export interface AgentListener {
 }
 
 const KEEP_ALIVE_MS = 30_000;
+const tooManyJoins = () => new BerthError("busy", "Too many nodes are joining at once. Try again soon.");
 
 /**
  * The one port for agents. TLS 1.3; ALPN tells links, data streams and joins apart. Links and data streams
@@ -62,7 +63,9 @@ export async function createAgentListener(options: AgentListenerOptions): Promis
   const limits = { ...LIMITS, ...options.limits };
   const verifier = createVerifier({ caPem, clock });
   const connections = createConnections({ clock, limits });
-  let joins = 0;
+  /** Joins that nothing is being decided for, the oldest first, and those that a token may be used up for. */
+  const idleJoins = new Set<TLSSocket>();
+  const decidedJoins = new Set<TLSSocket>();
 
   const authenticate = async (socket: TLSSocket): Promise<AgentIdentity> => {
     const { raw } = socket.getPeerCertificate(true);
@@ -83,13 +86,31 @@ export async function createAgentListener(options: AgentListenerOptions): Promis
     return identity;
   };
   const join = async (socket: TLSSocket) => {
-    if (joins >= limits.joins) throw new BerthError("busy", "Too many nodes are joining at once.");
-    joins++;
+    if (idleJoins.size + decidedJoins.size >= limits.joins) {
+      // The oldest that may still try again goes: peers that say nothing must not keep out one that does.
+      const [oldest] = idleJoins;
+      if (oldest === undefined) throw tooManyJoins();
+      idleJoins.delete(oldest);
+      oldest.destroy();
+    }
+    idleJoins.add(socket);
+    const onJoin: OnJoin = async (request) => {
+      // One that was ended meanwhile must not use up its token.
+      if (!idleJoins.delete(socket)) throw tooManyJoins();
+      decidedJoins.add(socket);
+      try {
+        return await options.onJoin(request);
+      } catch (error) {
+        if (decidedJoins.delete(socket)) idleJoins.add(socket);
+        throw error;
+      }
+    };
     try {
       const address = socket.remoteAddress ?? "";
-      await answerJoin(createByteStream(socket), { ...options, address });
+      await answerJoin(createByteStream(socket), { ...options, onJoin, address });
     } finally {
-      joins--;
+      idleJoins.delete(socket);
+      decidedJoins.delete(socket);
     }
   };
   const serve = async (socket: TLSSocket) => {
