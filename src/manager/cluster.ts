@@ -46,6 +46,7 @@ import { createSessionService } from "./sessions/service.ts";
 import { evictAgent } from "./sessions/stop.ts";
 import { createStrays } from "./sessions/strays.ts";
 import { createSessionStreams } from "./sessions/streams.ts";
+import { createVacate } from "./sessions/vacate.ts";
 import type { Db, Store } from "./store/store.ts";
 
 export type ClusterDeps = {
@@ -151,7 +152,10 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     groups,
     kernels: { lost: (agent) => kernels.lost(agent) },
     occupancy,
-    evict: (tx, agent, force, actor) => evictAgent(tx, events, agent, { force, actor, now: clock.wall() }),
+    evict: async (tx, agent, force, actor) => {
+      const kernels = await evictAgent(tx, events, agent, { force, actor, now: clock.wall() });
+      return () => vacate(agent.id, kernels);
+    },
     changed: wakeScheduler,
   });
   later.agents = agents;
@@ -188,6 +192,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
   });
   later.scheduler = scheduler;
   const observed = createObservations();
+  const vacate = createVacate({ clock, log, agents: hub, observed });
   const reconciler = createReconciler({
     ...common,
     agents: hub,
@@ -196,6 +201,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     corecountNames: async (session) => (await images.labels(session.image_id)).corecountNames,
     wakeScheduler,
     avoid: scheduler.avoid,
+    restNode: scheduler.rest,
   });
   later.reconciler = reconciler;
   const tellPull = (

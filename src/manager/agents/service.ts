@@ -39,13 +39,16 @@ export type AgentServiceDeps = {
   readonly kernels: Pick<KernelSink, "lost">;
   /** What occupies each node that has anything. */
   readonly occupancy: (db: Db) => Promise<ReadonlyMap<AgentId, Occupancy>>;
-  /** Ends the sessions of an agent that is removed; without `force` it throws `in-use` when there are any. */
+  /**
+   * Ends the sessions of an agent that is removed; without `force` it throws `in-use` when there are any. Gives
+   * what has the agent's containers ended too, as far as it can be reached; that never throws.
+   */
   readonly evict: (
     tx: Tx,
     agent: { id: AgentId; name: string },
     force: boolean,
     actor: string,
-  ) => Promise<void>;
+  ) => Promise<() => Promise<void>>;
   /** Something that placement looks at has changed. */
   readonly changed: () => void;
 };
@@ -196,15 +199,16 @@ export function createAgentService(deps: AgentServiceDeps): AgentService {
       return shown(id);
     },
     remove: async (reference, force, actor) => {
-      const id = await store.write(async (tx) => {
+      const { id, vacate } = await store.write(async (tx) => {
         const row = await find(tx, reference);
-        await deps.evict(tx, row, force, actor);
+        const vacate = await deps.evict(tx, row, force, actor);
         await repository.update(tx, row.id, { status: "REMOVED", removed_at: clock.wall(), schedulable: 0 });
         await events.append(tx, agentEvent({ ...row, status: "REMOVED" }, "agent.status", { ready: false }));
         tx.afterCommit(deps.changed);
-        return row.id;
+        return { id: row.id, vacate };
       });
       log.info({ agent: id, actor, force }, "a node was removed");
+      if (force) await vacate();
       await hub.expel(id);
     },
     isRevoked: async (agent) => (await store.read((db) => repository.findById(db, agent))) === undefined,

@@ -78,8 +78,11 @@ function notReadyReason(view: GroupView): Reason {
   }
   const lost = nodes.filter((node) => !node.alive).length;
   const unreported = nodes.filter((node) => node.alive && !node.reconciled).length;
-  const off = nodes.length - lost - unreported;
-  const details = { group: group.name, nodes: nodes.length, lost, unreported, unschedulable: off };
+  const resting = nodes.filter(
+    (node) => node.alive && node.reconciled && node.schedulable && node.resting === true,
+  ).length;
+  const off = nodes.length - lost - unreported - resting;
+  const details = { group: group.name, nodes: nodes.length, lost, unreported, resting, unschedulable: off };
   if (off === nodes.length) {
     const sentence = `All nodes of the group ${group.name} are set unschedulable.`;
     return reason("nodes-unschedulable", sentence, details);
@@ -87,6 +90,11 @@ function notReadyReason(view: GroupView): Reason {
   const parts: string[] = [];
   if (lost > 0) parts.push(lost === 1 ? "1 is lost" : `${lost} are lost`);
   if (unreported > 0) parts.push(`${unreported} ${unreported === 1 ? "has" : "have"} not reported yet`);
+  if (resting > 0) {
+    parts.push(
+      `${resting} could not start a session a moment ago and ${resting === 1 ? "is" : "are"} tried again soon`,
+    );
+  }
   if (off > 0) parts.push(`${off} ${off === 1 ? "is" : "are"} set unschedulable`);
   return reason(
     "no-ready-node",

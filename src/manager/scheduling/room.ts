@@ -46,7 +46,7 @@ export function usableSlots(node: Pick<NodeOffer, "capacity" | "reserved">): Res
 }
 
 export function isReady(node: NodeSnapshot): boolean {
-  return node.alive && node.reconciled && node.schedulable;
+  return node.alive && node.reconciled && node.schedulable && node.resting !== true;
 }
 
 export function createRoom(node: NodeSnapshot, names: SlotNames, live: readonly LiveAllocation[]): NodeRoom {

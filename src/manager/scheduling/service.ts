@@ -1,4 +1,4 @@
-import type { Cancel, Clock } from "../../kit/clock.ts";
+import type { Cancel, Clock, MonoMs } from "../../kit/clock.ts";
 import type { AgentId, SessionId } from "../../kit/ids.ts";
 import type { Logger } from "../../kit/log.ts";
 import { createWorkQueue } from "../../kit/workqueue.ts";
@@ -42,6 +42,8 @@ export interface SchedulerService {
   waitOf(session: SessionId): Wait | undefined;
   /** Nodes on which a session failed are taken for it only when nothing else could ever hold it. */
   avoid(session: SessionId, agent: AgentId): void;
+  /** A node that just failed by its own fault takes nothing new for half a minute, of any session. */
+  rest(agent: AgentId): void;
   start(): void;
   idle(): Promise<void>;
   close(): Promise<void>;
@@ -57,15 +59,26 @@ const COALESCE_MS = 20;
 const TOLD_PLACES = 10;
 /** Sessions of which it is remembered where they failed. */
 const MAX_AVOIDED = 1000;
+/** How long a node takes nothing new after a start failed there by its fault. */
+const REST_MS = 30_000;
 const KEY = "queue";
 
 export function createScheduler(deps: SchedulingDeps): SchedulerService {
   const { store, clock, log, events, groups } = deps;
   const jumps = watchClockJumps(clock);
   const avoided = new Map<SessionId, Set<AgentId>>();
+  const resting = new Map<AgentId, MonoMs>();
   let waits: ReadonlyMap<SessionId, Wait> = new Map();
   let timer: Cancel = () => {};
   let ticker: Cancel = () => {};
+
+  function rests(agent: AgentId): boolean {
+    const until = resting.get(agent);
+    if (until === undefined) return false;
+    if (clock.mono() < until) return true;
+    resting.delete(agent);
+    return false;
+  }
 
   async function snapshot(): Promise<SchedulingSnapshot> {
     jumps.look();
@@ -73,7 +86,7 @@ export function createScheduler(deps: SchedulingDeps): SchedulerService {
       const pending = await deps.pending(db);
       return {
         groups: await groups.snapshots(db),
-        nodes: await deps.nodes(db),
+        nodes: (await deps.nodes(db)).map((node) => ({ ...node, resting: rests(node.id) })),
         live: await deps.live(db),
         pending: pending.map((session) => ({
           ...session,
@@ -90,7 +103,7 @@ export function createScheduler(deps: SchedulingDeps): SchedulerService {
     for (let at = 0; at < placements.length; at += BATCH) {
       await store.write(async (tx) => {
         for (const { sessionId, agentId } of placements.slice(at, at + BATCH)) {
-          if (!deps.agentReady(agentId)) continue;
+          if (!deps.agentReady(agentId) || rests(agentId)) continue;
           if (await deps.place(tx, sessionId, agentId)) tx.afterCommit(() => deps.placed(sessionId));
         }
       });
@@ -166,6 +179,9 @@ export function createScheduler(deps: SchedulingDeps): SchedulerService {
       avoided.set(session, known.add(agent));
       const [oldest] = avoided.keys();
       if (avoided.size > MAX_AVOIDED && oldest !== undefined) avoided.delete(oldest);
+    },
+    rest: (agent) => {
+      resting.set(agent, clock.mono() + REST_MS);
     },
     start: () => {
       ticker = clock.every(EVERY_MS, () => queue.add(KEY));

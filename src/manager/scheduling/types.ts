@@ -45,6 +45,8 @@ export type NodeSnapshot = NodeOffer & {
   readonly reconciled: boolean;
   /** Whether its heartbeat is in time. */
   readonly alive: boolean;
+  /** A start failed there a moment ago by its own fault: it gets nothing new for a while. */
+  readonly resting?: boolean;
 };
 
 /** A kernel that occupies room: it lives, or its container has not been seen gone. */

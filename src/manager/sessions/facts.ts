@@ -14,14 +14,17 @@ const NODE_FAULTS: ReadonlySet<string> = new Set([
 /** How often a session is started anew elsewhere before it is given up. */
 export const MAX_GENERATIONS = 3;
 
+/** Whether a kernel never ran by a fault of its node, which the next one there would meet too. */
+export function failedByNode(kernel: KernelRow): boolean {
+  return kernel.started_at === null && kernel.failure_code !== null && NODE_FAULTS.has(kernel.failure_code);
+}
+
 /** Whether a kernel that failed may be tried again: it provably never ran, and the cause was its node. */
 export function mayRetry(session: SessionRecord, kernel: KernelRow, seen: Observation | undefined): boolean {
   return (
     session.desired === "run" &&
     kernel.generation < MAX_GENERATIONS &&
-    kernel.started_at === null &&
-    kernel.failure_code !== null &&
-    NODE_FAULTS.has(kernel.failure_code) &&
+    failedByNode(kernel) &&
     seen?.phase === "failed" &&
     seen.status.generation === kernel.generation
   );

@@ -8,7 +8,7 @@ import type { Store } from "../store/store.ts";
 import type { Deadlines } from "./deadlines.ts";
 import { createDeadlines } from "./deadlines.ts";
 import { deadlineReason, describeEnd } from "./end.ts";
-import { endFacts, endUnseen, mayRetry } from "./facts.ts";
+import { endFacts, endUnseen, failedByNode, mayRetry } from "./facts.ts";
 import { finishSession } from "./finish.ts";
 import type { Observation, Observations } from "./observed.ts";
 import {
@@ -51,6 +51,8 @@ export type ReconcilerDeps = {
   readonly wakeScheduler: () => void;
   /** A session was put back to wait, and is to avoid that node. */
   readonly avoid: (session: SessionId, agent: AgentId) => void;
+  /** A node failed to start something: it is to get nothing new for a while. */
+  readonly restNode: (agent: AgentId) => void;
 };
 
 export interface Reconciler {
@@ -159,6 +161,7 @@ export function createReconciler(deps: ReconcilerDeps): Reconciler {
   /** The kernel has ended: store its output, tell how it ended, and let the node remove it. */
   async function finish(subject: Subject): Promise<Again | undefined> {
     const { session, kernel, agent, seen } = subject;
+    if (failedByNode(kernel)) deps.restNode(agent);
     if (mayRetry(session, kernel, seen)) {
       await retryElsewhere(subject);
       return undefined;

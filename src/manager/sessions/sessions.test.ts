@@ -397,6 +397,10 @@ describe("nodes that go away", () => {
       bench.call("agents.remove", { as: bench.root, params: { agent: "node-a" }, query: { force } });
     expect((await refusal(remove("false"))).code).toBe("in-use");
     const removed = remove("true");
+    await until("it is told to end it", () => agent.commands("forgetKernel").length > 0);
+    agent.tell(spec, { phase: KernelPhase.GONE });
+    await settle();
+    bench.clock.advance(250);
     await settle();
     bench.clock.advance(600);
     await removed;

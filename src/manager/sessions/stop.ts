@@ -7,7 +7,15 @@ import type { EventSink } from "../agents/ports.ts";
 import type { Tx } from "../store/store.ts";
 import { endUnseen } from "./facts.ts";
 import { finishSession } from "./finish.ts";
-import { kernelsOf, liveOnAgent, releaseAgent, type SessionRecord, updateKernel } from "./repository.ts";
+import {
+  type KernelRow,
+  kernelsOf,
+  kernelsOnAgent,
+  liveOnAgent,
+  releaseAgent,
+  type SessionRecord,
+  updateKernel,
+} from "./repository.ts";
 import { moveSession } from "./transitions.ts";
 
 export type StopRequest = {
@@ -50,9 +58,16 @@ export async function stopSession(
     message: null,
     actor: stop.actor,
     at: stop.now,
-    // A lost node stays the more important news.
     keepReason: false,
-    patch: { desired: "stop", stop_reason: stop.reason, stop_actor: stop.actor },
+    patch: {
+      desired: "stop",
+      stop_reason: stop.reason,
+      stop_actor: stop.actor,
+      // A lost node stays the more important news: it is why the session does not end.
+      ...(session.status_reason === "agent-lost"
+        ? { status_reason: session.status_reason, status_message: session.status_message }
+        : {}),
+    },
   });
   return moved ?? session;
 }
@@ -87,13 +102,16 @@ export async function forceSession(
   return ended ?? session;
 }
 
-/** Ends what lives on an agent that is removed, and counts its containers as gone. */
+/**
+ * Ends what lives on an agent that is removed, and counts its containers as gone. Gives the kernels of which it
+ * may still have something. Throws `in-use` when sessions live there and `force` is not set.
+ */
 export async function evictAgent(
   tx: Tx,
   events: EventSink,
   agent: { readonly id: AgentId; readonly name: string },
   options: { readonly force: boolean; readonly actor: string; readonly now: WallMs },
-): Promise<void> {
+): Promise<readonly KernelRow[]> {
   const live = await liveOnAgent(tx, agent.id);
   if (live.length > 0 && !options.force) {
     const [first] = live;
@@ -106,5 +124,7 @@ export async function evictAgent(
     const stop = { reason: "agent-removed", actor: options.actor, now: options.now };
     await forceSession(tx, events, session, stop);
   }
+  const left = await kernelsOnAgent(tx, agent.id);
   await releaseAgent(tx, agent.id);
+  return left;
 }
