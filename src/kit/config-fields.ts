@@ -85,9 +85,6 @@ export const integerField = (min: number, max: number) =>
       error: `must be a whole number between ${min} and ${max}`,
     });
 
-/** A TCP port, 0 to 65535 (0 lets the system choose). */
-export const portField = () => integerField(0, 65_535);
-
 /** Texts: an array in a file, a flag given several times, or one text; commas separate in all of them. */
 export const listField = () =>
   z

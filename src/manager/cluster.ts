@@ -20,10 +20,8 @@ import { groupRoutes } from "./groups/routes.ts";
 import { createGroupService, type GroupService } from "./groups/service.ts";
 import type { Mounted } from "./http/handle.ts";
 import { gaugeOf, type Metrics } from "./http/metrics.ts";
-import { readLabels } from "./images/image.ts";
-import { parseImageLabels } from "./images/labels.ts";
 import { imageRoutes } from "./images/routes.ts";
-import { createImageService } from "./images/service.ts";
+import { createImageService, servicePortsOf } from "./images/service.ts";
 import { createLogService } from "./logs/service.ts";
 import type { Policies } from "./policies/service.ts";
 import { createScheduler, type SchedulerService } from "./scheduling/service.ts";
@@ -237,7 +235,7 @@ export async function createCluster(deps: ClusterDeps): Promise<Cluster> {
     events,
     groups,
     images,
-    servicePorts: (image) => parseImageLabels(readLabels(image.labels)).servicePorts,
+    servicePorts: servicePortsOf,
     agents,
     policies,
     queued: wakeScheduler,

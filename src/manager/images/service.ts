@@ -42,8 +42,6 @@ export interface ImageService {
   seed(): Promise<void>;
   /** An image by id or reference. Throws `image-not-found`. */
   find(db: Db, reference: string): Promise<repository.ImageRow>;
-  /** The ports of the apps inside an image. */
-  servicePorts(image: repository.ImageRow): readonly ServicePort[];
   /** What the labels of an image say, also of one that was removed meanwhile. */
   labels(image: ImageId): Promise<ImageLabels>;
   list(query: {
@@ -255,7 +253,6 @@ export function createImageService(deps: ImageServiceDeps): ImageService {
           });
         }
       }),
-    servicePorts: servicePortsOf,
     labels: (image) =>
       store.read(async (db) => {
         const row = await repository.findAny(db, image);

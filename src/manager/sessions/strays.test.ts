@@ -4,27 +4,15 @@ import { type AgentId, newId } from "../../kit/ids.ts";
 import { silentLogger } from "../../kit/log.ts";
 import { KernelPhase, type KernelStatus, type ManagerMessage } from "../../wire/generated/berth.ts";
 import { createStrays } from "./strays.ts";
+import { STATUS } from "./test-bench.ts";
 
 const clock = manualClock();
 const agent = newId<AgentId>(clock);
 const statusOf = (phase: KernelPhase): KernelStatus => ({
+  ...STATUS,
   kernelId: "kernel-1",
   sessionId: "session-1",
-  generation: 1,
   phase,
-  containerId: "",
-  startedAtMs: 0,
-  endedAtMs: 0,
-  exitCode: 0,
-  oomKilled: false,
-  timedOut: false,
-  failure: undefined,
-  logBytes: 0,
-  stopRequested: false,
-  epoch: 1,
-  endReason: "",
-  pull: undefined,
-  scratchPresent: false,
 });
 
 /** Strays of an agent that answers every command with the kernel's status, as agents do. */

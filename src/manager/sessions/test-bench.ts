@@ -120,7 +120,8 @@ export const NODE: NodeInfo = {
   executableVersion: VERSION,
 };
 
-const STATUS: KernelStatus = {
+/** A kernel of which nothing has happened yet, for tests to fill in. */
+export const STATUS: KernelStatus = {
   kernelId: "",
   sessionId: "",
   generation: 1,
